@@ -54,10 +54,18 @@ std::map<std::string, Parameter*> vocabulary_by_name(Model& model) {
   return named;
 }
 
+constexpr const char *kHeadA = "lm_head.lora_A.weight", *kHeadB = "lm_head.lora_B.weight";
+
+// "model.embed_tokens" of "model.embed_tokens.weight"
+std::string embedding_module(const Model& model) {
+  const std::string name = model.tied_names()[0];
+  return name.substr(0, name.rfind('.'));
+}
+
 // PEFT gives each of a tied pair its own adapter or copy, unless it is configured to keep them tied.
 bool head_is_its_own(Model& model, const AdapterConfig& config, const SafetensorsFile& file) {
-  if (file.tensors.contains("lm_head.lora_A.weight")) return true;
   if (config.ensure_weight_tying) return false;
+  if (file.tensors.contains(kHeadA)) return true;
   const std::string embedding = model.tied_names()[0];
   for (const std::string& saved : config.modules_to_save) {
     if (std::string_view(kHead).ends_with(saved + ".weight") || embedding.ends_with(saved + ".weight"))
@@ -75,6 +83,31 @@ bool is_copy(const std::string& name, const SafetensorsFile& file) {
       return true;
   }
   return false;
+}
+
+// The value of an adapter's parameter in the file; undefined if it is not there. A tied embedding's may stand
+// only as that of the head, transposed.
+at::Tensor stored_value(const SafetensorsFile& file, const std::string& name, bool shared) {
+  if (const auto found = file.tensors.find(name); found != file.tensors.end())
+    return mapped_tensor(found->second, file.mapping);
+  const char* head = name.ends_with(".lora_embedding_A")   ? kHeadB
+                     : name.ends_with(".lora_embedding_B") ? kHeadA
+                                                           : nullptr;
+  if (!shared || head == nullptr || !file.tensors.contains(head)) return {};
+  return mapped_tensor(file.tensors.at(head), file.mapping).t();
+}
+
+// PEFT stores the one adapter of embedding and head twice.
+void check_shared(const SafetensorsFile& file, const std::string& module,
+                  std::vector<std::string>& problems) {
+  for (const auto& [head, part] :
+       {std::pair(kHeadA, ".lora_embedding_B"), std::pair(kHeadB, ".lora_embedding_A")}) {
+    const std::string own = module + part;
+    if (!file.tensors.contains(head) || !file.tensors.contains(own)) continue;
+    if (stored_value(file, head, false).equal(stored_value(file, own, false).t())) continue;
+    problems.push_back(
+        concat("different: ", head, " and ", own, ", which are one adapter because of ensure_weight_tying"));
+  }
 }
 
 // A stored embedding or head that is not trained replaces that of the base model.
@@ -122,20 +155,30 @@ void fit_vocabulary(Model& model, const AdapterConfig& config, const Safetensors
   }
 }
 
+std::map<std::string, at::Tensor> shared_head_tensors(Model& model) {
+  if (!model.head().shares_adapter()) return {};
+  const std::string module = embedding_module(model);
+  const std::map<std::string, Parameter*> parameters = adapter_parameters(model);
+  const auto transposed = [&](const char* part) {
+    return parameters.at(concat(module, part))->value.tensor().detach().t();
+  };
+  return {{kHeadA, transposed(".lora_embedding_B")}, {kHeadB, transposed(".lora_embedding_A")}};
+}
+
 void load_adapter_values(Model& model, const SafetensorsFile& file, const std::filesystem::path& directory,
                          at::Device device) {
   std::vector<std::string> problems;
   std::set<std::string> used;
+  const bool shared = model.head().shares_adapter();
   const auto fill = [&](const std::string& name, Parameter& parameter, const std::string& stored_name) {
     used.insert(stored_name);
-    const auto found = file.tensors.find(stored_name);
-    if (found == file.tensors.end()) {
+    const at::Tensor stored = stored_value(file, stored_name, shared);
+    if (!stored.defined()) {
       problems.push_back(concat("missing: ", name, " ", shape_string(parameter.shape)));
-    } else if (found->second.shape != parameter.shape) {
+    } else if (stored.sizes() != at::IntArrayRef(parameter.shape)) {
       problems.push_back(concat("misshapen: ", name, ": expected ", shape_string(parameter.shape), ", found ",
-                                shape_string(found->second.shape)));
+                                shape_string(stored.sizes().vec())));
     } else {
-      const at::Tensor stored = mapped_tensor(found->second, file.mapping);
       if (parameter.trained()) {
         train(parameter, stored.to(at::kFloat, false, /*copy=*/true), device);
       } else {
@@ -153,6 +196,10 @@ void load_adapter_values(Model& model, const SafetensorsFile& file, const std::f
     }
   }
   if (tied) used.insert({kHead, wrapped(kHead)});
+  if (shared) {
+    used.insert({kHeadA, kHeadB});
+    check_shared(file, embedding_module(model), problems);
+  }
   for (const auto& [name, view] : file.tensors) {
     if (!used.contains(name) && !is_copy(name, file))
       problems.push_back(concat("unexpected: ", name, " ", shape_string(view.shape)));

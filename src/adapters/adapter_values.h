@@ -14,6 +14,10 @@ namespace trainer {
 // adapter, and calls the original module "base_layer".
 std::map<std::string, Parameter*> adapter_parameters(Model& model);
 
+// What the file holds besides if a tied head shares the adapter of its embedding: the head's own names for
+// the same values, as PEFT stores them. Views of the parameters, transposed.
+std::map<std::string, at::Tensor> shared_head_tensors(Model& model);
+
 // Makes `parameter` an fp32 copy of `value` that is trained.
 void train(Parameter& parameter, const at::Tensor& value, at::Device device);
 

@@ -174,18 +174,44 @@ void save_vocabulary(const Model& model, AdapterConfig& adapter) {
   }
 }
 
-void put_on(Model& model, const AdapterConfig& adapter, bool is_new, uint64_t seed, at::Device device) {
+// PEFT puts the one adapter of a tied pair on the embedding, also where the head was asked for; the files of
+// older releases name the head only.
+void target_embedding(const Model& model, AdapterConfig& adapter) {
+  auto* targets = std::get_if<std::vector<std::string>>(&adapter.target_modules);
+  if (!adapter.ensure_weight_tying || !has_tied_head(model) || model.encoder_decoder() || targets == nullptr)
+    return;
+  if (std::erase(*targets, "lm_head") == 0) return;
+  const std::string embedding = model.tied_names()[0];
+  targets->push_back(embedding.substr(0, embedding.rfind('.')));
+}
+
+// With ensure_weight_tying, embedding and head have one adapter.
+void share_with_head(Model& model, const AdapterConfig& adapter, const std::vector<Target>& targets) {
+  const auto on_embedding = [](const Target& target) { return target.embedding != nullptr; };
+  if (!adapter.ensure_weight_tying || !has_tied_head(model)) return;
+  if (std::ranges::none_of(targets, on_embedding)) return;
+  if (adapter.use_dora || !model.share_adapter_with_head()) {
+    throw ConfigError(concat("ensure_weight_tying: an adapter on a tied embedding is not supported ",
+                             adapter.use_dora ? "with use_dora, which gives embedding and head magnitudes of "
+                                                "their own"
+                                              : "for this model"));
+  }
+}
+
+void put_on(Model& model, AdapterConfig& adapter, bool is_new, uint64_t seed, at::Device device) {
+  if (!is_new) target_embedding(model, adapter);
   const std::vector<Target> targets = find_targets(model, adapter, /*every_entry_matches=*/is_new);
   if (is_new) check_tied_targets(model, targets);
   for (const Target& target : targets) {
     add_adapter(target, lora_options(adapter, target.name), seed, device);
   }
+  share_with_head(model, adapter, targets);
   save_modules(model, adapter, is_new, device);
   train_biases(model, targets, adapter.bias, device);
 }
 
 // The same for an adapter that was read; errors then name its file.
-void put_on_read(Model& model, const AdapterConfig& adapter, const std::filesystem::path& directory,
+void put_on_read(Model& model, AdapterConfig& adapter, const std::filesystem::path& directory,
                  at::Device device) {
   if (adapter.ensure_weight_tying && model.encoder_decoder() && !adapter.modules_to_save.empty()) {
     throw FormatError(concat(directory.string(),
@@ -228,6 +254,7 @@ std::map<std::string, at::Tensor> adapter_tensors(Model& model) {
   std::map<std::string, at::Tensor> tensors;
   for (const auto& [name, parameter] : adapter_parameters(model))
     tensors[name] = parameter->value.tensor().detach();
+  tensors.merge(shared_head_tensors(model));
   return tensors;
 }
 
@@ -250,7 +277,8 @@ std::string trained_on(const Quantisation& quantisation) {
 }
 
 std::unique_ptr<Model> load_model_or_adapter(const std::filesystem::path& directory,
-                                             const LoadOptions& options, LoadReport* report) {
+                                             const LoadOptions& options, LoadReport* report,
+                                             const std::filesystem::path& base) {
   if (!is_adapter_directory(directory)) return load_model(directory, options, report);
   LoadOptions as_in_training = options;
   if (!options.quantise) {
@@ -260,7 +288,7 @@ std::unique_ptr<Model> load_model_or_adapter(const std::filesystem::path& direct
                        weight_format(as_in_training.quantise->format).name().title,
                        " weights; its base is quantised in the same way"));
   }
-  return load_with_adapter(base_directory(directory), directory, as_in_training, report);
+  return load_with_adapter(base_directory(directory, base), directory, as_in_training, report);
 }
 
 std::unique_ptr<Model> load_with_adapter(const std::filesystem::path& base,

@@ -46,6 +46,7 @@ class Planner {
     if (embedding_ == kShared) check_t5();
     if (tied_ && treats_head_alone()) untie();
     for (const auto& [name, view] : adapter_.tensors) replace(name, view);
+    if (tied_ && !plan_.untied) add_shared();
     for (const auto& [name, view] : adapter_.tensors) {
       if (used_.contains(name)) continue;
       if (const auto module = before(name, ".lora_A.weight")) add_linear(*module);
@@ -86,14 +87,36 @@ class Planner {
 
   // PEFT gives each of a tied pair its own adapter or copy, unless it is configured to keep them tied.
   bool treats_head_alone() const {
-    const std::string module = embedding_.substr(0, embedding_.rfind('.'));
     const auto& tensors = adapter_.tensors;
-    if (tensors.contains("lm_head.lora_A.weight") || tensors.contains(module + ".lora_embedding_A"))
-      return true;
+    const bool adapts = tensors.contains("lm_head.lora_A.weight") ||
+                        tensors.contains(embedding_module() + ".lora_embedding_A");
+    if (adapts && config_.use_dora) return true;
+    if (adapts) return !config_.ensure_weight_tying;
     const TensorView *head = find(tensors, kHead), *table = find(tensors, embedding_);
     if (head == nullptr && table == nullptr) return false;
     if (head != nullptr && table != nullptr) return !same_bytes(*head, *table);
     return !config_.ensure_weight_tying;
+  }
+
+  std::string embedding_module() const { return embedding_.substr(0, embedding_.rfind('.')); }
+
+  // The one adapter of a tied pair stands in the file under the names of both, or of the head alone.
+  void add_shared() {
+    const std::string module = embedding_module();
+    if (!adapter_.tensors.contains("lm_head.lora_A.weight")) return;
+    const TensorView *a = take("lm_head.lora_A.weight"), *b = take("lm_head.lora_B.weight");
+    MergedTensor* weight = weight_of(module);
+    if (a == nullptr || b == nullptr || weight == nullptr) return;
+    if (!adapter_.tensors.contains(module + ".lora_embedding_A")) {
+      add(*weight, module, *a, *b);
+      return;
+    }
+    const TensorView *own_a = find(adapter_.tensors, module + ".lora_embedding_A"),
+                     *own_b = find(adapter_.tensors, module + ".lora_embedding_B");
+    if (own_a == nullptr || own_b == nullptr) return;
+    if (wide(*a).equal(wide(*own_b).t()) && wide(*b).equal(wide(*own_a).t())) return;
+    problems_.push_back(concat("different: lm_head.lora_A.weight and ", module,
+                               ".lora_embedding_B, which are one adapter because of ensure_weight_tying"));
   }
 
   void untie() {

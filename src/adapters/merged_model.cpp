@@ -34,7 +34,7 @@ nlohmann::ordered_json changed_keys(const MergedModel& model) {
   }
   // For a T5 the key only says how the output is scaled; a T5 has a head of its own if one is stored.
   if (model.plan.untied && !is_t5(model)) changes["tie_word_embeddings"] = false;
-  if (model.stored_in != nullptr) changes["quantization_config"] = nullptr;
+  changes["quantization_config"] = nullptr;  // values are written, whatever form they come in
   return changes;
 }
 
@@ -194,6 +194,7 @@ MergedModel open_merged(const std::filesystem::path& source, const MergeOptions&
   const Architecture& architecture = architecture_of(model.config, model.base);
   model.embedding = architecture.embedding;
   model.weights = read_model_weights(model.base);
+  settle_files(architecture, model.base, model.config, model.weights);
   const std::map<std::string, StoredWeight> stored = take_stored_weights(model);
   if (model.is_adapter()) {
     model.adapter = read_adapter_weights(source);

@@ -7,7 +7,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
-#include "base/text.h"
+#include "base/foreign_errors.h"
 
 namespace trainer {
 namespace {
@@ -36,9 +36,11 @@ std::optional<ErrorCode> general_family(ExitCode code) {
   return std::nullopt;
 }
 
-Ending internal_error(const std::string& what) {
-  return {kUnexpectedError, concat("internal error: ", what, "; please report it"),
-          ErrorCode::internal_error};
+Ending internal_error(const std::exception& error) {
+  return {
+      kUnexpectedError,
+      concat("internal error (", own_words(error), "); please report it, with what --verbose says about it"),
+      ErrorCode::internal_error, their_words(error)};
 }
 
 }  // namespace
@@ -70,11 +72,12 @@ Ending ending_of(const std::exception_ptr& failure) {
               "training.num_workers and training.num_threads smaller, or raise the limit",
               ErrorCode::no_threads};
     }
-    return internal_error(first_line(error.what()));
+    return internal_error(error);
   } catch (const std::exception& error) {
-    return internal_error(first_line(error.what()));
+    return internal_error(error);
   } catch (...) {
-    return internal_error("an exception of an unknown type");
+    return {kUnexpectedError, "internal error (an exception of an unknown type); please report it",
+            ErrorCode::internal_error};
   }
 }
 

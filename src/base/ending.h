@@ -17,6 +17,7 @@ struct Ending {
   int code;  // the exit code of the process
   std::string message;
   std::optional<ErrorCode> family = std::nullopt;  // absent where there is nothing to explain
+  std::string details = "";  // what a library says of an internal error, for the log at level debug
 
   // The message with a last line that says which command explains it.
   std::string full_text() const;

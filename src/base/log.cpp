@@ -2,22 +2,27 @@
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <ctime>
 #include <exception>
+#include <fcntl.h>
 #include <filesystem>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
 #include <string>
 #include <system_error>
+#include <unistd.h>
 
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/spdlog.h>
 
+#include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
+#include "base/foreign_errors.h"
 #include "base/live_lines.h"
 #include "base/progress.h"
 #include "base/terminal.h"
@@ -145,7 +150,7 @@ Logger& logger() {
 void write(spdlog::sinks::sink& sink, Level level, const std::string& message) {
   if (!sink.should_log(spdlog_level(level))) return;
   try {
-    sink.log({kName, spdlog_level(level), message});
+    sink.log({kName, spdlog_level(level), printable(message)});
     sink.flush();
   } catch (const std::exception&) {
   }
@@ -154,7 +159,7 @@ void write(spdlog::sinks::sink& sink, Level level, const std::string& message) {
 void tell_listener(Level level, const std::string& message) {
   if (level == Level::debug) return;
   const std::lock_guard lock(listener_mutex);
-  if (listener) listener(level, message);
+  if (listener) listener(level, printable(message));
 }
 
 void write(Level level, const std::string& message) {
@@ -172,7 +177,11 @@ void add_file(const std::string& path) {
   std::error_code ignored;
   const std::filesystem::file_status status = std::filesystem::status(path, ignored);
   if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
-    throw std::runtime_error("is not a regular file");  // opening a named pipe would wait
+    throw FormatError("is not a regular file");  // opening a named pipe would wait
+  const int fd = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+  if (fd < 0)
+    throw std::system_error(errno, std::generic_category());  // the sink says it in words of its own
+  ::close(fd);
   auto sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path, /*truncate=*/false);
   sink->set_pattern("%Y-%m-%d %H:%M:%S.%e %l %v");
   logger().lines->sinks().push_back(sink);

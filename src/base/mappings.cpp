@@ -15,6 +15,8 @@
 #include <unistd.h>
 #include <utility>
 
+#include "base/memory_room.h"
+
 namespace trainer {
 namespace {
 
@@ -47,6 +49,7 @@ class Reader {
 
  private:
   void start() {
+    if (!is_room_for_threads(1)) return;
     try {
       std::thread([this] { read(); }).detach();
       started_ = true;

@@ -10,6 +10,7 @@
 #include "trainer/base/strings.h"
 
 #include "base/live_lines.h"
+#include "base/memory_room.h"
 #include "base/terminal.h"
 #include "base/text.h"
 
@@ -71,6 +72,7 @@ class ProgressBoard {
   void wake() {
     if (!has_thread_) {
       has_thread_ = true;
+      if (!is_room_for_threads(1)) return;
       try {
         std::thread([this] { run(); }).detach();
       } catch (const std::system_error&) {

@@ -9,6 +9,8 @@
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 
+#include "base/memory_room.h"
+
 namespace trainer {
 namespace {
 
@@ -22,6 +24,7 @@ int64_t start_threads(std::vector<std::jthread>& threads, int64_t count,
                       const std::function<void(int64_t)>& work) {
   threads.reserve(threads.size() + static_cast<size_t>(count));
   for (int64_t i = 0; i < count; i++) {
+    if (!is_room_for_threads(1)) return i;
     try {
       threads.emplace_back([work, i] { work(i); });
     } catch (const std::exception&) {  // no thread, or no memory for one

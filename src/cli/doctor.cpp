@@ -11,6 +11,7 @@
 #include "cli/commands.h"
 #include "cli/open_core.h"
 #include "cli/resolve_names.h"
+#include "net/address.h"
 
 namespace trainer::cli {
 namespace {
@@ -45,7 +46,7 @@ constexpr const char* kVariables[] = {"CUDA_VISIBLE_DEVICES",
 std::vector<std::pair<std::string, std::string>> set_variables() {
   std::vector<std::pair<std::string, std::string>> found;
   for (const char* name : kVariables) {
-    if (const char* value = std::getenv(name)) found.emplace_back(name, value);
+    if (const char* value = std::getenv(name)) found.emplace_back(name, net::without_credentials(value));
   }
   return found;
 }

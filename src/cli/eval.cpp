@@ -54,6 +54,7 @@ EvalOptions resolve_eval(EvalOptions options, const EvalWords& words) {
   if (!options.predictions_file.empty() && !config.evaluation.generate)
     throw ConfigError("eval: --predictions FILE needs --generate");
   resolve_names(config, {.adapter = false, .train = false});
+  options.base = resolve_model_name(options.base);
   return options;
 }
 
@@ -73,6 +74,9 @@ void add_eval(CLI::App& command) {
           "Configuration of a run; says how its data is read. Without MODEL, the result in its output_dir "
           "is evaluated, or model.path if there is no result yet; without DATA, data.eval is used")
       ->type_name("FILE");
+  command
+      .add_option("--base", options->base, "For an adapter: its base model (default: the one that it names)")
+      ->type_name("DIR");
   command.add_flag("--json", options->json, "Print one JSON object, with the keys of metrics.jsonl");
   command.add_flag(
       "--generate", words->generate,

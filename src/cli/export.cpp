@@ -92,9 +92,8 @@ void resolve_export(ExportOptions& options, const ExportWords& words) {
   if (options.gguf && !options.quantize.empty())
     throw ConfigError(concat("export: --quantize ", options.quantize,
                              " is no type of GGUF; for a small GGUF give --dtype q8_0"));
-  if (options.adapter && (!options.quantize.empty() || !options.base.empty() || options.dequantised)) {
-    throw ConfigError(
-        "export: --adapter writes the adapter alone; leave out --quantize, --base and --dequantized");
+  if (options.adapter && (!options.quantize.empty() || options.dequantised)) {
+    throw ConfigError("export: --adapter writes the adapter alone; leave out --quantize and --dequantized");
   }
   if (options.adapter && !words.max_shard_size.empty())
     throw ConfigError("export: an adapter is a single file; leave out --max-shard-size");

@@ -72,6 +72,11 @@ void add_choices(CLI::App& command, GenerateOptions& options, bool& greedy) {
       ->group(group);
 }
 
+void add_base(CLI::App& command, std::string& base) {
+  command.add_option("--base", base, "For an adapter: its base model (default: the one that it names)")
+      ->type_name("DIR");
+}
+
 // Device, type, memory, threads.
 void add_machine(CLI::App& command, GenerateOptions& options) {
   command.add_option("--batch-size", options.batch_size, "Prompts answered at once")
@@ -176,11 +181,13 @@ void add_generate(CLI::App& command) {
   auto options = std::make_shared<GenerateOptions>();
   auto words = std::make_shared<GenerateWords>();
   add_what(command, *options, *words);
+  add_base(command, options->base);
   add_choices(command, *options, words->greedy);
   add_machine(command, *options);
   command.callback([options, words] {
     resolve(*options, *words);
     options->model = resolve_model_name(options->model);
+    options->base = resolve_model_name(options->base);
     run_in_library(*options, options->num_threads);
   });
 }
@@ -193,6 +200,7 @@ void add_chat(CLI::App& command) {
       .add_option("-m,--model,model", options->model, "A model or adapter directory, or a name on the hub")
       ->type_name("MODEL");
   command.add_option("--system", options->system, "The system message")->type_name("TEXT");
+  add_base(command, options->base);
   add_choices(command, *options, *greedy);
   add_machine(command, *options);
   command.footer(
@@ -204,6 +212,7 @@ void add_chat(CLI::App& command) {
     resolve_choices(*options, *greedy, "chat");
     options->chat = true;
     options->model = resolve_model_name(options->model);
+    options->base = resolve_model_name(options->base);
     run_in_library(*options, options->num_threads);
   });
 }

@@ -9,6 +9,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
+#include "base/foreign_errors.h"
 #include "cli/commands.h"
 #include "cli/new_file.h"
 
@@ -18,7 +19,7 @@ namespace {
 void print_notes(const char* title, const std::vector<std::string>& notes) {
   if (notes.empty()) return;
   std::cerr << title << '\n';
-  for (const std::string& note : notes) std::cerr << "  " << note << '\n';
+  for (const std::string& note : notes) std::cerr << "  " << printable(note) << '\n';
 }
 
 }  // namespace
@@ -38,7 +39,7 @@ void add_import_config(CLI::App& command) {
     require_option(options->file, "import-config", "FILE (a configuration of another trainer)");
     if (!options->out.empty()) require_new_file(options->out, "import-config");
     const ImportedConfig imported = import_config(options->file);
-    std::cerr << options->file << ": a configuration of " << imported.from << '\n';
+    std::cerr << printable(options->file) << ": a configuration of " << imported.from << '\n';
     print_notes("What means something else here:", imported.changes);
     print_notes("What is left out:", imported.left_out);
     if (options->out.empty()) {

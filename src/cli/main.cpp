@@ -20,6 +20,8 @@
 #include "trainer/config/load.h"
 
 #include "base/ending.h"
+#include "base/foreign_errors.h"
+#include "base/memory_room.h"
 #include "base/terminal.h"
 #include "cli/commands.h"
 #include "cli/open_core.h"
@@ -140,12 +142,15 @@ void run(Arguments arguments) {
     throw of_family(ErrorCode::disk_full, FormatError("the output could not be written; is the disk full?"));
 }
 
-int report(int code, const std::string& message) {
+int report(const Ending& ending) {
+  const int code = ending.code;
+  const std::string message = ending.full_text();
+  if (!ending.details.empty()) log::debug("of the internal error: " + ending.details);
   if (message.empty()) return code;  // another rank says it
   if (core_is_open()) {              // the log also goes into the run's log file
     code == static_cast<int>(ExitCode::interrupted) ? log::warning(message) : log::error(message);
   } else {
-    std::cerr << "trainer: " << log::speaker() << message << std::endl;
+    std::cerr << "trainer: " << log::speaker() << printable(message) << std::endl;
   }
   return code;
 }
@@ -184,7 +189,7 @@ Ending ending_of(const std::exception_ptr& failure) {
                               : Ending{kUnexpectedError, "internal error: ended by itself; please report it",
                                        ErrorCode::internal_error};
     code = ending.code;
-    say(ending.full_text().c_str());
+    say(printable(ending.full_text()).c_str());
   } catch (...) {  // no memory even for the message
     code = static_cast<int>(ExitCode::out_of_memory);
     say(kOutOfHostMemory);
@@ -196,14 +201,14 @@ Ending ending_of(const std::exception_ptr& failure) {
 int run_and_report(const Arguments& arguments) {
   fill_standard_descriptors();
   std::set_terminate(&end_with_message);
+  prepare_for_memory_limit();
   std::signal(SIGXFSZ,
               SIG_IGN);  // a file at its size limit (ulimit -f) is an error of the write, as a full disk
   try {
     run(arguments);
     return static_cast<int>(ExitCode::done);
   } catch (...) {
-    const Ending ending = ending_of(std::current_exception());
-    return report(ending.code, ending.full_text());
+    return report(ending_of(std::current_exception()));
   }
 }
 

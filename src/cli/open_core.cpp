@@ -42,8 +42,11 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
+// Without an NVIDIA driver the torch of PyPI, which is for CUDA, would be 5 GB for nothing.
 std::string install_with(const std::string& python, const char* options = "") {
-  return concat(python, " -m pip install ", options, "'torch==", kBuiltFor, ".*'");
+  const bool has_driver = is_there("/proc/driver/nvidia/version") || is_there("/dev/nvidiactl");
+  return concat(python, " -m pip install ", options, "'torch==", kBuiltFor, ".*'",
+                has_driver ? "" : " --index-url https://download.pytorch.org/whl/cpu");
 }
 
 // Is the folder the package of a Python environment, and not an unpacked LibTorch?

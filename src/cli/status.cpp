@@ -17,6 +17,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
+#include "base/foreign_errors.h"
 #include "base/text.h"
 #include "cli/commands.h"
 #include "formats/run_status.h"
@@ -140,7 +141,7 @@ TableRow row_of(const FoundRun& run, const fs::path& directory, double now) {
   const RunStatus& status = run.status;
   std::string name = run.path.lexically_relative(directory).string();
   if (name == "." || name.empty()) name = run.path.string();
-  return {name,
+  return {printable(name),
           name_of(status.state),
           step_text(status),
           status.loss ? number_text("%.4f", *status.loss) : "-",
@@ -193,7 +194,7 @@ void add_status(CLI::App& command) {
       return;
     }
     for (const auto& [name, value] : lines_of(status, moment))
-      std::cout << padded_right(name, 15) << value << '\n';
+      std::cout << padded_right(name, 15) << printable(value) << '\n';
   });
 }
 

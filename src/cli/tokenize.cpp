@@ -22,6 +22,7 @@
 #include "cli/commands.h"
 #include "cli/resolve_names.h"
 #include "formats/json_file.h"
+#include "formats/json_problem.h"
 #include "text/tokenizer/json_reader.h"
 
 namespace trainer::cli {
@@ -97,7 +98,8 @@ std::string chat_as_text(const ChatTokens& chat, const Terminal& terminal) {
 using Json = nlohmann::ordered_json;
 
 struct Options {
-  std::string model, input, chat_template, loss_on = "all_turns";
+  std::string model, input, chat_template, loss_on = "all_turns", learn_reasoning = "auto",
+                                           unknown_marks = "error";
   bool decode = false, skip_special_tokens = false, offsets = false, chat = false;
 };
 
@@ -106,7 +108,9 @@ Json parse(const std::string& line) {
   try {
     return parse_ordered_json(line);
   } catch (const Json::parse_error& error) {
-    throw DataError(concat("malformed JSON near column ", error.byte, ": each line must be one row"));
+    const std::string problem = json_problem(line, JsonEnd::line);
+    throw DataError(concat("malformed JSON", problem.empty() ? concat(" near column ", error.byte) : "", ": ",
+                           problem.empty() ? "each line must be one row" : problem));
   } catch (const Json::out_of_range&) {
     throw DataError("has a number that is too large for 64 bits");
   }
@@ -152,7 +156,11 @@ Json encode(const Tokenizer& tokenizer, const Json& row, bool offsets) {
 // Conversations to what a model is trained on.
 class ChatRows {
  public:
-  explicit ChatRows(const Options& options) : loss_on_(loss_on(options.loss_on)) {
+  explicit ChatRows(const Options& options)
+      : loss_on_(loss_on(options.loss_on)),
+        learn_reasoning_(options.learn_reasoning == "auto" ? BoolOrAuto::automatic()
+                                                           : BoolOrAuto(options.learn_reasoning == "true")),
+        refuse_unknown_marks_(options.unknown_marks == "error") {
     if (!options.chat_template.empty()) {
       template_ = read_chat_template(options.chat_template, options.model);
     } else {
@@ -172,7 +180,9 @@ class ChatRows {
     if (!form)
       throw DataError(concat("a row with messages, conversations, or instruction and output is expected; ",
                              row.is_object() ? fields_of(row) : concat("found ", row.type_name())));
-    return tokenize_chat(*template_, tokenizer, read_conversation(row, *form), loss_on_);
+    const Conversation conversation = read_conversation(row, *form);
+    if (refuse_unknown_marks_) refuse_unknown_marks(conversation, &*template_, loss_on_);
+    return tokenize_chat(*template_, tokenizer, conversation, loss_on_, learn_reasoning_);
   }
 
  private:
@@ -182,6 +192,8 @@ class ChatRows {
   }
 
   LossOn loss_on_;
+  BoolOrAuto learn_reasoning_;
+  bool refuse_unknown_marks_;
   std::optional<ChatTemplate> template_;
 };
 
@@ -279,6 +291,18 @@ void add_tokenize(CLI::App& command) {
       ->needs(chat);
   command.add_option("--loss-on", options->loss_on, "Which answers are supervised, like data.loss_on")
       ->check(CLI::IsMember({"all_turns", "last_turn", "everything"}))
+      ->capture_default_str()
+      ->needs(chat);
+  command
+      .add_option("--learn-reasoning", options->learn_reasoning,
+                  "Whether reasoning is supervised, like data.learn_reasoning")
+      ->check(CLI::IsMember({"auto", "true", "false"}))
+      ->capture_default_str()
+      ->needs(chat);
+  command
+      .add_option("--unknown-marks", options->unknown_marks,
+                  "What happens to marks of other programs, like data.unknown_marks")
+      ->check(CLI::IsMember({"error", "ignore"}))
       ->capture_default_str()
       ->needs(chat);
   command.callback([options] {

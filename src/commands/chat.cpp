@@ -113,7 +113,7 @@ class Talk {
         encoder_(encoder),
         config_(config),
         device_(device),
-        text_(*opened.tokenizer, stops),
+        text_(*opened.tokenizer, stops, config.eos_token_ids),
         messages_(encoder.opening()) {}
 
   void clear() {

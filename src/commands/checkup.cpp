@@ -4,6 +4,7 @@
 
 #include "trainer/base/strings.h"
 
+#include "base/foreign_errors.h"
 #include "base/text.h"
 
 namespace trainer {
@@ -31,12 +32,12 @@ void print_finding(const Finding& finding, std::ostream& out, bool colour, size_
   out << padded(verdict_name(finding.verdict), kNameColumn) << (colour ? "\x1b[0m" : "")
       << padded(finding.name, kTextColumn - kNameColumn);
   const char* separator = "";
-  for (const std::string& line : wrapped(finding.text, room)) {
+  for (const std::string& line : wrapped(printable(finding.text), room)) {
     out << separator << line << '\n';
     separator = margin.c_str();
   }
   const char* start = "-> ";
-  for (const std::string& line : wrapped(finding.advice, room)) {
+  for (const std::string& line : wrapped(printable(finding.advice), room)) {
     out << margin << start << line << '\n';
     start = "   ";
   }

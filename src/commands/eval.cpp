@@ -63,9 +63,11 @@ void run_evaluation(const EvalOptions& options) {
   DeviceLease lease = acquire_device(config.device, config.gpu);
   const at::Device device = lease.device;
   set_up_device(device, config.memory.limit, config.training.tf32);
-  const OpenModel opened = open_model(config.model, device);
+  const OpenModel opened = open_model(config.model, device, options.base);
   settle_packing(config, *opened.model, device.type());
-  const Dataset data = Dataset::open_eval(config, *opened.tokenizer, opened.model->encoder_decoder());
+  Config of_data = config;  // the rows are written by the template that the model has
+  of_data.model.path = opened.chat.string();
+  const Dataset data = Dataset::open_eval(of_data, *opened.tokenizer, opened.model->encoder_decoder());
   log_report("", data.report().lines());
   BatchBudget budget;
   std::optional<Predictor> predictor;  // created before the work begins: it may refuse the data

@@ -55,6 +55,7 @@ void apply(const GenerateOptions& options, GenerationConfig& config) {
   if (options.early_stopping == "true") config.early_stopping = EarlyStopping::yes;
   if (options.early_stopping == "false") config.early_stopping = EarlyStopping::no;
   if (options.early_stopping == "never") config.early_stopping = EarlyStopping::never;
+  if (!options.stop.empty()) config.stop_strings = options.stop;
   config.do_sample = options.sample;
   config.seed = static_cast<uint64_t>(options.seed);
 }
@@ -63,9 +64,9 @@ void apply(const GenerateOptions& options, GenerationConfig& config) {
 void answer_all(const OpenModel& opened, const std::vector<Tokens>& prompts, const GenerationConfig& config,
                 const GenerateOptions& options, at::Device device,
                 const std::function<void(size_t, const std::vector<std::string>&)>& deliver) {
-  const AnswerText text(*opened.tokenizer, options.stop);
+  const AnswerText text(*opened.tokenizer, config.stop_strings, config.eos_token_ids);
   GenerationHooks hooks;
-  if (!options.stop.empty()) hooks.stop = [&](const Tokens& ids) { return text.stops_at(ids); };
+  if (!config.stop_strings.empty()) hooks.stop = [&](const Tokens& ids) { return text.stops_at(ids); };
   RetryOptions retry;
   retry.device = device;
   retry.on_retry = [](const OutOfMemory& oom, int64_t size) {
@@ -95,6 +96,7 @@ void answer_prompts(const OpenModel& opened, const PromptEncoder& encoder, const
     prompts.push_back(encoder.encode(prompt));
     warn_of_length(*opened.model, prompts.back(), concat("prompt ", prompts.size()));
   }
+  encoder.warn_of_two_begins(prompts);
   answer_all(opened, prompts, config, options, device, [&](size_t, const std::vector<std::string>& answers) {
     for (const std::string& answer : answers) out << answer << std::endl;
   });
@@ -108,6 +110,7 @@ void answer_rows(const OpenModel& opened, const PromptEncoder& encoder, const Ge
     prompts.push_back(encoder.encode(row));
     warn_of_length(*opened.model, prompts.back(), row.where);
   }
+  encoder.warn_of_two_begins(prompts);
   answer_all(opened, prompts, config, options, device,
              [&](size_t index, const std::vector<std::string>& answers) {
                Row row = std::move(rows[index].row);
@@ -139,8 +142,8 @@ void run_generation(const GenerateOptions& options) {
   set_up_cpu(options.num_threads);
   const at::Device device = choose_device(options.device);
   set_up_device(device, options.memory_limit, options.tf32);
-  const OpenModel opened = open_model(model_config(options), device);
-  const PromptEncoder encoder(*opened.tokenizer, options.model, options.chat, options.system);
+  const OpenModel opened = open_model(model_config(options), device, options.base);
+  const PromptEncoder encoder(*opened.tokenizer, opened.chat.string(), options.chat, options.system);
   GenerationConfig config = opened.generation_config();
   apply(options, config);
   if (const auto end = encoder.end_of_turn(); end && converses(options, rows))
@@ -156,7 +159,7 @@ void run_generation(const GenerateOptions& options) {
   } else if (!options.prompts.empty()) {
     answer_prompts(opened, encoder, config, options, device, out);
   } else {
-    chat(opened, encoder, config, options.stop, device);
+    chat(opened, encoder, config, config.stop_strings, device);
   }
   if (!out) throw FormatError("the answers could not be written");
 }

@@ -26,6 +26,7 @@ struct TrainOptions {
 struct GenerateOptions {
   static constexpr const char* kCommand = "generate";
   std::string model;                 // a model or adapter directory
+  std::string base;                  // of an adapter, in place of the one that it names
   std::vector<std::string> prompts;  // answered on stdout
   std::string input_file;            // or: a file with rows of JSON, "-" for stdin
   std::string output_file;           // empty: stdout
@@ -55,7 +56,8 @@ struct GenerateOptions {
 // Options of `trainer eval`.
 struct EvalOptions {
   static constexpr const char* kCommand = "eval";
-  Config config;  // model.path: a model or adapter directory; data.eval: the data
+  Config config;     // model.path: a model or adapter directory; data.eval: the data
+  std::string base;  // of an adapter, in place of the one that it names
   bool json = false;
   std::string predictions_file;  // for the answers and their targets; empty: not written
 };

@@ -15,6 +15,7 @@
 #include "trainer/models/load_model.h"
 #include "trainer/training/solve_plan.h"
 
+#include "base/foreign_errors.h"
 #include "base/progress.h"
 #include "commands/find_model.h"
 #include "commands/library.h"
@@ -254,7 +255,7 @@ void run_plan(const PlanOptions& options) {
   const std::vector<Saving> advised =
       planned.exceeds_limit() ? plans.advice(target.ranks).fitting(limit) : std::vector<Saving>();
   shown.reset();
-  std::cout << text.str() << std::flush;
+  std::cout << printable(text.str()) << std::flush;
   if (!planned.exceeds_limit()) return;
   std::string message =
       concat("the plan needs ", bytes_string(plan.total() - limit), " more than memory.limit allows");

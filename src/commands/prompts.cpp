@@ -1,5 +1,6 @@
 #include "commands/prompts.h"
 
+#include <algorithm>
 #include <fstream>
 #include <iostream>
 
@@ -8,6 +9,8 @@
 #include "trainer/base/strings.h"
 #include "trainer/formats/model_directory.h"
 #include "trainer/text/conversation.h"
+
+#include "formats/json_problem.h"
 
 namespace trainer {
 namespace {
@@ -31,7 +34,16 @@ std::vector<PlacedRow> read_rows(std::istream& in, const std::string& name) {
     number++;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     PlacedRow placed{Row::parse(line, nullptr, /*allow_exceptions=*/false), concat(name, ":", number)};
-    if (!placed.row.is_object()) throw DataError(placed.where + ": is not a JSON object");
+    if (placed.row.is_discarded()) {
+      const std::string problem =
+          line.starts_with('{') ? json_problem(line, in.eof() ? JsonEnd::file : JsonEnd::line) : "";
+      if (!problem.empty()) throw DataError(concat(placed.where, ": malformed JSON: ", problem));
+    }
+    if (!placed.row.is_object()) {
+      const std::string other = rows.empty() ? not_text(line) : "";
+      throw DataError(
+          concat(other.empty() ? placed.where : name, ": ", other.empty() ? "is not a JSON object" : other));
+    }
     rows.push_back(std::move(placed));
   }
   if (rows.empty()) throw DataError(concat(name, ": has no rows"));
@@ -111,6 +123,19 @@ Row PromptEncoder::opening() const {
 
 std::optional<int32_t> PromptEncoder::end_of_turn() const {
   return template_ ? end_of_turn_token(*template_, tokenizer_) : std::nullopt;
+}
+
+void PromptEncoder::warn_of_two_begins(const std::vector<std::vector<int32_t>>& prompts) const {
+  const std::vector<int32_t> with = tokenizer_.encode("a", true), without = tokenizer_.encode("a", false);
+  if (with.empty() || without.empty() || with.front() == without.front()) return;
+  const auto begins_twice = [&](const std::vector<int32_t>& ids) {
+    return ids.size() > 1 && ids[0] == with.front() && ids[1] == with.front();
+  };
+  const auto count = std::ranges::count_if(prompts, begins_twice);
+  if (count > 0)
+    log::warning(
+        concat(count == 1 ? "a prompt begins" : concat(count, " prompts begin"),
+               " with the token that the tokenizer adds (BOS), which then stands there twice: leave it out"));
 }
 
 void warn_of_length(const Model& model, const std::vector<int32_t>& prompt, const std::string& what) {

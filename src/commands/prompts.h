@@ -42,6 +42,9 @@ class PromptEncoder {
   // The same for a conversation that the model is to continue. Special tokens are those of the template.
   std::vector<int32_t> encode_messages(const Row& messages) const;
 
+  // Warns of prompts that have the token which the tokenizer adds in front (BOS) in their text, too.
+  void warn_of_two_begins(const std::vector<std::vector<int32_t>>& prompts) const;
+
   // Returns whether the model has a chat template.
   bool has_template() const { return template_.has_value(); }
   // Returns the beginning of a conversation: the system message, if there is one.

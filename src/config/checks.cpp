@@ -4,6 +4,7 @@
 
 #include "trainer/base/strings.h"
 
+#include "base/day.h"
 #include "base/file_facts.h"
 #include "config/effects.h"
 #include "config/foreign_keys.h"
@@ -241,6 +242,8 @@ Problems contradictions(const Config& config) {
   check.require(config.data.kind != DataKind::text || config.data.target.empty(), "data.target",
                 "has no effect with data.kind: text, which learns all of the text; for an input and a target "
                 "use completion");
+  const std::string& day = config.data.template_date;
+  check.require(day.empty() || day_in(day), "data.template_date", concat("there is no day '", day, "'"));
   const int64_t divisions = config.memory.roundup_power2_divisions;
   check.require(divisions <= 16 && (divisions & (divisions - 1)) == 0, "memory.roundup_power2_divisions",
                 concat("must be 0, 1, 2, 4, 8 or 16, found ", divisions));

@@ -37,6 +37,7 @@ inline std::vector<std::string> names_of(LongSamples) { return {"truncate", "dro
 inline std::vector<std::string> names_of(TruncationSide) { return {"right", "left"}; }
 inline std::vector<std::string> names_of(BadRows) { return {"error", "skip"}; }
 inline std::vector<std::string> names_of(LossOn) { return {"all_turns", "last_turn", "everything"}; }
+inline std::vector<std::string> names_of(UnknownMarks) { return {"error", "ignore"}; }
 inline std::vector<std::string> names_of(MicroBatching) { return {"tokens", "samples"}; }
 inline std::vector<std::string> names_of(CpuProducts) {
   return {"auto", "mkl", "onednn", "by_type", "builtin"};

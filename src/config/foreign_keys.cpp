@@ -119,8 +119,8 @@ const ForeignKey kForeignKeys[] = {
     {kAxolotl, "flash_attention, xformers_attention, sdp_attention", "", kFlash, to::unsaid},
     {kAxolotl, "wandb_project, wandb_entity, wandb_run_id, wandb_name, use_wandb, wandb, mlflow_tracking_uri",
      "",
-     "not a key: scripts/sync_metrics feeds metrics.jsonl to wandb or mlflow, during the run or afterwards "
-     "(docs/observing.md)"},
+     "unknown key; write observe.report_to: [wandb] or [mlflow]; the project is that of WANDB_PROJECT or "
+     "MLFLOW_EXPERIMENT_NAME (docs/observing.md)"},
     {kAxolotl, "special_tokens", "", "not a key: special tokens are read from the tokenizer's files"},
     {kAxolotl, "rl", "", "not supported by this version: training is supervised fine-tuning"},
     {kAxolotl, "strict", "", kAlways, to::unsaid},
@@ -252,8 +252,8 @@ const ForeignKey kForeignKeys[] = {
     {kHf, "log_level", "", "not a key; use the options --quiet and --verbose"},
     {kHf, "disable_tqdm", "", "not a key; use the option --quiet"},
     {kHf, "report_to", "",
-     "not a key; TensorBoard is observe.tensorboard: true (the default), scripts/sync_metrics feeds wandb "
-     "and mlflow (docs/observing.md)"},
+     "unknown key; here it is observe.report_to: [wandb], mlflow or trackio; TensorBoard is "
+     "observe.tensorboard: true (the default)"},
     {kHf,
      "save_safetensors, restore_callback_states_from_checkpoint, auto_find_batch_size, "
      "include_num_input_tokens_seen, average_tokens_across_devices",

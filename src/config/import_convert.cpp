@@ -19,6 +19,8 @@ std::string lowered(std::string text) {
   return text;
 }
 
+constexpr const char* kUnknown = "is not known here";
+
 // "IntervalStrategy.STEPS" -> "steps"
 std::string without_type(const std::string& text) { return lowered(text.substr(text.rfind('.') + 1)); }
 
@@ -36,16 +38,20 @@ constexpr std::string_view kUnset =
     "eval_do_concat_batches=true do_train=true do_eval=true auto_find_batch_size=false "
     "save_total_limit=0 disable_tqdm=false include_for_metrics=[] eval_use_gather_object=false "
     "restore_callback_states_from_checkpoint=false bf16_full_eval=true strict=false "
-    "is_preprocess=false trackio_space_id=trackio project=huggingface fsdp_config=None ";
-
-bool says_nothing(const std::string& name, const YAML::Node& value) {
-  if (value.IsScalar()) return kUnset.find(concat(" ", name, "=", value.Scalar(), " ")) != std::string::npos;
-  return name == "accelerator_config" || name == "fsdp_config" || name == "lr_scheduler_kwargs";
-}
+    "is_preprocess=false trackio_space_id=trackio project=huggingface fsdp_config=None "
+    "accelerator_config.split_batches=false accelerator_config.even_batches=true "
+    "accelerator_config.use_seedable_sampler=true accelerator_config.non_blocking=false "
+    "fsdp_config.min_num_params=0 fsdp_config.xla=false fsdp_config.xla_fsdp_v2=false "
+    "fsdp_config.xla_fsdp_grad_ckpt=false lr_scheduler_kwargs.num_cycles=0.5 "
+    "lr_scheduler_kwargs.power=1.0 lr_scheduler_kwargs.lr_end=1e-07 lr_scheduler_kwargs.lr_end=1e-7 ";
 
 void import_row(const ForeignKey& row, const YAML::Node& value, const std::string& from,
                 ImportedSettings& settings) {
-  if (row.is_value()) {
+  const bool has_names = has_names_inside(value);
+  if (has_names && (row.is_value() || *row.note != '\0')) {
+    if (const std::string names = with_names_inside(from, value); !names.empty())
+      settings.leave_out(names, row.is_value() ? "is true or false" : reason_of(row));
+  } else if (row.is_value()) {
     if (is_true(value)) settings.set(row.key(), row.value(), from);
   } else if (*row.note == '\0') {
     if (!settings.has(row.ours)) settings.set(row.ours, node_as_yaml(value), from);
@@ -61,6 +67,10 @@ std::string own_key(const std::string& name) {
 }
 
 }  // namespace
+
+bool says_nothing(const std::string& name, const YAML::Node& value) {
+  return value.IsScalar() && kUnset.find(concat(" ", name, "=", value.Scalar(), " ")) != std::string::npos;
+}
 
 namespace to {
 
@@ -203,9 +213,6 @@ void held_out(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings)
     return settings.leave_out(
         name, "a number of rows is not supported; data.eval: 0.05 holds a share out, or names files");
   settings.set(ours, number_as_yaml(share), name);
-  if (!keys.has("eval_strategy") && !keys.has("evaluation_strategy") &&
-      !settings.has("training.eval_strategy"))
-    settings.set("training.eval_strategy", keys.has("eval_steps") ? "steps" : "epoch", name);
 }
 
 void recompute(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings) {
@@ -266,12 +273,18 @@ void import_optimizer(const std::string& name, const std::string& from, Imported
         from, "nothing is paged by itself; memory.offload: [optimizer] keeps the state in the host's memory");
 }
 
-void import_part(const YAML::Node& part, const std::string& name, ImportedSettings& settings) {
-  for (const auto& entry : part) {
-    const std::string from = concat(name, ".", entry.first.Scalar());
-    const ForeignKey* row = find_foreign_key(from);
-    if (row != nullptr && row->convert == nullptr && !text_at(part, entry.first.Scalar().c_str()).empty())
-      import_row(*row, entry.second, from, settings);
+void import_part(GivenKeys& part, ImportedSettings& settings) {
+  for (const auto& [name, value] : part.rest()) {
+    const std::string full = part.full_name(name);
+    const ForeignKey* row = find_foreign_key(full);
+    if (row != nullptr && row->convert == nullptr) {
+      import_row(*row, value, full, settings);
+    } else if (has_names_inside(value)) {
+      settings.leave_out(with_names_inside(full, value), kUnknown);
+    } else {
+      settings.leave_out(full, row != nullptr ? reason_of(*row) : kUnknown);
+    }
+    part.drop({name});
   }
 }
 
@@ -280,7 +293,7 @@ void drop_lora(GivenKeys& keys, const std::string& reason, ImportedSettings& set
     const ForeignKey* row = find_foreign_key(name);
     if (!(row != nullptr ? row->key() : own_key(name)).starts_with("lora.")) continue;
     if (!reason.empty()) settings.leave_out(name, reason);
-    keys.drop({name});
+    keys.take(name);
   }
 }
 
@@ -289,7 +302,8 @@ void import_by_table(GivenKeys& keys, ImportedSettings& settings) {
     if (row.convert == nullptr) continue;
     for (const std::string& name : row.names()) {
       const auto value = keys.peek(name);
-      if (value && !says_nothing(name, *value)) row.convert(keys, name, row.ours, settings);
+      if (value && !says_nothing(name, *value) && !has_names_inside(*value))
+        row.convert(keys, name, row.ours, settings);
     }
   }
   for (const std::string& name : keys.no_numbers()) settings.leave_out(name, "its value is no number");
@@ -299,7 +313,8 @@ void import_by_table(GivenKeys& keys, ImportedSettings& settings) {
     if (const ForeignKey* row = find_foreign_key(lowered(name))) {
       import_row(*row, value, name, settings);
     } else if (own.empty()) {
-      settings.leave_out(name, "is not known here");
+      const std::string names = has_names_inside(value) ? with_names_inside(name, value) : name;
+      if (!names.empty()) settings.leave_out(names, kUnknown);
     } else if (!settings.has(own)) {
       settings.set(own, node_as_yaml(value), name);
     }

@@ -1,5 +1,8 @@
 // LLaMA-Factory: src/llamafactory/hparams
+#include <algorithm>
+#include <array>
 #include <filesystem>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -16,6 +19,7 @@ void import_method(GivenKeys& keys, ImportedSettings& settings) {
   const std::string stage = keys.take_text("stage").value_or("sft");
   if (stage == "pt") {
     settings.set("data.kind", "text", "stage: pt");
+    settings.their_default("data.long_samples", "split", "their default for texts");
   } else if (stage != "sft") {
     settings.leave_out("stage: " + stage,
                        "only supervised fine-tuning is supported; the rest is translated for it");
@@ -40,33 +44,104 @@ void import_method(GivenKeys& keys, ImportedSettings& settings) {
   }
 }
 
+YAML::Node as_yaml(const nlohmann::json& json) {
+  YAML::Node node;
+  if (json.is_object()) {
+    node = YAML::Node(YAML::NodeType::Map);
+    for (const auto& [name, value] : json.items()) node.force_insert(name, as_yaml(value));
+  } else if (json.is_array()) {
+    node = YAML::Node(YAML::NodeType::Sequence);
+    for (const auto& item : json) node.push_back(as_yaml(item));
+  } else if (!json.is_null()) {
+    node = YAML::Node(json.is_string() ? json.get_ref<const std::string&>() : json.dump());
+  }
+  return node;
+}
+
+// dataset_info.json, which says of each name where its files are; empty if it is not there.
+YAML::Node read_info(const std::filesystem::path& list, ImportedSettings& settings) {
+  constexpr int kDeepest = 64;
+  if (!std::filesystem::is_regular_file(list)) return {};
+  int deepest = 0;
+  const auto watch = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+    deepest = std::max(deepest, depth);
+    return depth <= kDeepest;
+  };
+  const auto info = nlohmann::json::parse(read_file(list), watch, /*allow_exceptions=*/false);
+  if (info.is_object() && deepest <= kDeepest) return as_yaml(info);
+  settings.leave_out(list.string(), "is no JSON file with a mapping of names to data sets");
+  return {};
+}
+
+// Why an entry of dataset_info.json has nothing here that it could become.
+constexpr std::array<std::pair<const char*, const char*>, 12> kNoPlace{{
+    {"subset", "name the files of that part in data.train, or NAME/SUBSET of a data set on the hub"},
+    {"split", "name the files of that part in data.train"},
+    {"folder", "name the files of that part in data.train"},
+    {"num_samples", "data.max_samples takes the first samples of each file"},
+    {"columns", "the usual names are found by themselves; for others set data.input and data.target"},
+    {"tags",
+     "the fields are role and content, or from and value, the roles user, assistant, system and tool, "
+     "or human and gpt; rename others"},
+    {"ranking", "preferences are not supported"},
+    {"hf_hub_url", "the file is taken; for the data set on the hub write its name in data.train"},
+    {"ms_hub_url",
+     "is not a place that is read; write a file, or a name on Hugging Face's hub, in data.train"},
+    {"om_hub_url",
+     "is not a place that is read; write a file, or a name on Hugging Face's hub, in data.train"},
+    {"script_url", "no code of a data set is run; write its files in data.train"},
+    {"cloud_file_name", "is not a place that is read; write a file in data.train"},
+}};
+
+void leave_out_rest(GivenKeys& entry, ImportedSettings& settings) {
+  for (const auto& [name, value] : entry.rest()) {
+    const bool is_off = name == "ranking" && !is_true(value);
+    if (is_off || (name == "split" && value.IsScalar() && value.Scalar() == "train")) continue;
+    const auto* known = std::ranges::find(kNoPlace, name, [](const auto& row) { return row.first; });
+    const std::string full = entry.full_name(name);
+    settings.leave_out(has_names_inside(value) ? with_names_inside(full, value) : full,
+                       known != kNoPlace.end() ? known->second : "is not known here");
+  }
+}
+
+// Returns the path or the name on the hub of a data set; "" if it has none.
+std::string take_place(GivenKeys entry, const std::filesystem::path& folder, ImportedSettings& settings) {
+  entry.drop({"formatting"});  // it is found in the rows
+  std::string place;
+  if (const auto file = entry.take_text("file_name")) {
+    place = (folder / *file).string();
+  } else {
+    place = entry.take_text("hf_hub_url").value_or("");
+  }
+  leave_out_rest(entry, settings);
+  return place;
+}
+
 // Names stand in dataset_info.json, which says where the files are.
 void import_dataset(GivenKeys& keys, ImportedSettings& settings) {
   const std::filesystem::path folder = keys.take_text("dataset_dir").value_or("data");
   const auto names = keys.take("dataset");
   if (!names) return;
   const std::filesystem::path list = folder / "dataset_info.json";
-  nlohmann::json info;
-  if (std::filesystem::is_regular_file(list))
-    info = nlohmann::json::parse(read_file(list), nullptr, /*allow_exceptions=*/false);
-  std::vector<std::string> files;
+  const YAML::Node info = read_info(list, settings);
+  std::vector<std::string> places;
   for (const std::string& name : texts_of(*names)) {
-    if (info.is_object() && info.contains(name) && info[name].contains("file_name")) {
-      files.push_back((folder / info[name]["file_name"].get<std::string>()).string());
-      if (info[name].contains("columns"))
-        settings.leave_out(
-            concat("columns of ", name),
-            "the usual names are found by themselves; for others set data.input and data.target");
-      if (info[name].value("ranking", false))
-        settings.leave_out("dataset " + name, "holds preferences (ranking), which are not supported");
-    } else if (info.is_object() && info.contains(name) && info[name].contains("hf_hub_url")) {
-      files.push_back(info[name]["hf_hub_url"].get<std::string>());
+    const YAML::Node entry = info.IsMap() ? info[name] : YAML::Node();
+    if (info.IsMap() && !entry.IsDefined()) {
+      settings.leave_out("dataset: " + name, concat(list.string(), " does not have it; set data.train"));
+    } else if (!entry.IsDefined() || !entry.IsMap()) {
+      settings.leave_out("dataset: " + name, concat(list.string(),
+                                                    " is not here, or has no mapping for it, which names its "
+                                                    "file; set data.train"));
+    } else if (std::string place =
+                   take_place(GivenKeys(entry, "dataset_info.json: " + name), folder, settings);
+               place.empty()) {
+      settings.leave_out("dataset: " + name, concat(list.string(), " names no file of it; set data.train"));
     } else {
-      settings.leave_out("dataset: " + name,
-                         concat(list.string(), " is not here, which names its file; set data.train"));
+      places.push_back(std::move(place));
     }
   }
-  if (!files.empty()) settings.set_list("data.train", files, "dataset");
+  if (!places.empty()) settings.set_list("data.train", places, "dataset");
   if (!settings.has("data.kind")) {
     settings.set("data.kind", "chat", "template");
   }
@@ -88,10 +163,11 @@ void import_llama_factory(GivenKeys& keys, ImportedSettings& settings) {
   if (const auto files = keys.take("eval_dataset"))
     settings.leave_out("eval_dataset: " + node_as_yaml(*files), "name its file in data.eval");
   import_batch(keys, settings, "per_device_train_batch_size", 8);
-  if (const auto value = keys.take("disable_gradient_checkpointing"); value && is_true(*value))
+  if (keys.take_flag("disable_gradient_checkpointing")) {
     settings.set("memory.gradient_checkpointing", "false", "disable_gradient_checkpointing");
-  else if (!keys.has("gradient_checkpointing"))
-    settings.set("memory.gradient_checkpointing", "true", "LLaMA-Factory's default");
+  } else if (!keys.has("gradient_checkpointing")) {
+    settings.set("memory.gradient_checkpointing", "true", "their default");
+  }
   keys.drop({"trust_remote_code", "ddp_timeout"});  // nothing has to be said for these here
 }
 

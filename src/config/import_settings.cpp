@@ -1,10 +1,8 @@
 #include "config/import_settings.h"
 
 #include <algorithm>
-#include <cctype>
-#include <cmath>
+#include <cstdlib>
 #include <map>
-#include <regex>
 #include <sstream>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -20,24 +18,7 @@
 namespace trainer::config {
 namespace {
 
-bool is_empty(const YAML::Node& node) {
-  if (!node.IsDefined() || node.IsNull()) return true;
-  if (node.IsScalar()) return node.Scalar().empty() || node.Scalar() == "None";
-  return node.size() == 0;
-}
-
-std::string quoted(const YAML::Node& scalar) {
-  const std::string& text = scalar.Scalar();
-  // What was quoted in the file is text, whatever it looks like.
-  if (scalar.Tag() == "!") return text_as_yaml(text);
-  double number = 0;
-  if (YAML::convert<double>::decode(scalar, number) &&
-      text.find_first_not_of("0123456789+-.eE") == std::string::npos &&
-      text.find_first_of("eE") != std::string::npos) {
-    return number_as_yaml(number);
-  }
-  return text.find_first_of("#:{}[]&*!|>'\"%@`,\n") == std::string::npos ? text : text_as_yaml(text);
-}
+constexpr size_t kLongestName = 200, kLongestNote = 10'000;  // characters
 
 // A file in memory, which load_config() can open.
 class MemoryFile {
@@ -56,7 +37,12 @@ class MemoryFile {
   int fd_;
 };
 
-// Line -> what load_config() says of it.
+Config config_of(const std::string& yaml) {
+  const MemoryFile file(yaml);
+  return load_config(file.path(), {});
+}
+
+// Line -> what load_config() says of it: "FILE:12:3: data.train: expected ...".
 std::map<int, std::string> refused_lines(const std::string& yaml) {
   const MemoryFile file(yaml);
   try {
@@ -65,10 +51,14 @@ std::map<int, std::string> refused_lines(const std::string& yaml) {
   } catch (const Error& error) {
     std::map<int, std::string> lines;
     std::istringstream text(error.what());
-    static const std::regex kPlace(R"(:(\d+):\d+: (?:[a-z_0-9.]+: )?(.*))");
+    const std::string place = file.path() + ":";
     for (std::string line; std::getline(text, line);) {
-      std::smatch match;
-      if (std::regex_search(line, match, kPlace)) lines.emplace(std::stoi(match[1]), match[2]);
+      const size_t at = line.find(place), column = at == std::string::npos ? at : line.find(": ", at);
+      if (column == std::string::npos) continue;
+      const std::string what = line.substr(column + 2);
+      const size_t key = what.find_first_not_of("abcdefghijklmnopqrstuvwxyz_0123456789.");
+      const bool has_key = key != std::string::npos && what.compare(key, 2, ": ") == 0;
+      lines.emplace(std::atoi(line.c_str() + at + place.size()), has_key ? what.substr(key + 2) : what);
     }
     if (lines.empty()) throw;
     return lines;
@@ -77,101 +67,16 @@ std::map<int, std::string> refused_lines(const std::string& yaml) {
 
 }  // namespace
 
-bool is_true(const YAML::Node& node) {
-  if (!node.IsScalar()) return !is_empty(node);
-  std::string text = node.Scalar();
-  std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return !text.empty() && text != "false" && text != "no" && text != "off" && text != "0" && text != "none" &&
-         text != "null";
-}
+ImportedSettings::Setting::Setting(const std::string& key, std::string value, std::string comment)
+    : section(key.find('.') == std::string::npos ? "" : key.substr(0, key.find('.'))),
+      name(key.substr(key.find('.') + 1)),
+      yaml(std::move(value)),
+      from(std::move(comment)) {}
 
-std::string text_at(const YAML::Node& mapping, const char* name, const std::string& fallback) {
-  const YAML::Node value = mapping[name];
-  return value.IsDefined() && value.IsScalar() && value.Scalar() != "null" ? value.Scalar() : fallback;
-}
-
-std::string node_as_yaml(const YAML::Node& node) {
-  if (node.IsScalar()) return quoted(node);
-  std::vector<std::string> items;
-  if (node.IsSequence()) {
-    for (const auto& item : node) items.push_back(node_as_yaml(item));
-    return "[" + join(items) + "]";
-  }
-  for (const auto& entry : node)
-    items.push_back(node_as_yaml(entry.first) + ": " + node_as_yaml(entry.second));
-  return "{" + join(items) + "}";
-}
-
-std::vector<std::string> texts_of(const YAML::Node& node) {
-  std::vector<std::string> texts;
-  if (node.IsSequence()) {
-    for (const auto& item : node) texts.push_back(item.IsScalar() ? item.Scalar() : node_as_yaml(item));
-    return texts;
-  }
-  std::istringstream parts(node.Scalar());
-  for (std::string part; std::getline(parts, part, ',');) {
-    const size_t begin = part.find_first_not_of(' ');
-    if (begin != std::string::npos)
-      texts.push_back(part.substr(begin, part.find_last_not_of(' ') + 1 - begin));
-  }
-  return texts;
-}
-
-GivenKeys::GivenKeys(const YAML::Node& mapping) {
-  for (const auto& entry : mapping) entries_.emplace_back(entry.first.Scalar(), entry.second);
-}
-
-std::optional<YAML::Node> GivenKeys::take(const std::string& name) {
-  const auto found = std::ranges::find(entries_, name, [](const auto& entry) { return entry.first; });
-  if (found == entries_.end()) return std::nullopt;
-  const YAML::Node value = found->second;
-  entries_.erase(found);
-  if (is_empty(value)) return std::nullopt;
-  return value;
-}
-
-std::optional<std::string> GivenKeys::take_text(const std::string& name) {
-  const auto value = take(name);
-  if (!value) return std::nullopt;
-  return value->IsScalar() ? value->Scalar() : node_as_yaml(*value);
-}
-
-std::optional<double> GivenKeys::take_number(const std::string& name) {
-  const auto value = take(name);
-  if (!value) return std::nullopt;
-  double number = 0;
-  if (value->IsScalar() && YAML::convert<double>::decode(*value, number) && std::abs(number) < 1e15)
-    return number;
-  no_numbers_.push_back(name);
-  return std::nullopt;
-}
-
-bool GivenKeys::take_flag(const std::string& name) {
-  const auto value = take(name);
-  return value && is_true(*value);
-}
-
-void GivenKeys::drop(const std::vector<std::string>& names) {
-  for (const std::string& name : names) static_cast<void>(take(name));
-}
-
-std::optional<YAML::Node> GivenKeys::peek(const std::string& name) const {
-  const auto found = std::ranges::find(entries_, name, [](const auto& entry) { return entry.first; });
-  return found == entries_.end() || is_empty(found->second) ? std::nullopt : std::optional(found->second);
-}
-
-std::vector<std::pair<std::string, YAML::Node>> GivenKeys::rest() const {
-  std::vector<std::pair<std::string, YAML::Node>> rest;
-  for (const auto& entry : entries_) {
-    if (!is_empty(entry.second)) rest.push_back(entry);
-  }
-  return rest;
-}
+std::string ImportedSettings::Setting::key() const { return section.empty() ? name : section + "." + name; }
 
 void ImportedSettings::set(const std::string& key, const std::string& yaml, const std::string& from) {
-  const size_t dot = key.find('.');
-  Setting setting{dot == std::string::npos ? "" : key.substr(0, dot),
-                  dot == std::string::npos ? key : key.substr(dot + 1), yaml, from};
+  Setting setting(key, yaml, from);
   if (setting.section == "lora") lora_ = true;
   for (Setting& before : settings_) {
     if (before.section == setting.section && before.name == setting.name) {
@@ -194,17 +99,20 @@ void ImportedSettings::set_list(const std::string& key, const std::vector<std::s
 }
 
 bool ImportedSettings::has(const std::string& key) const {
-  return std::ranges::any_of(settings_, [&](const Setting& setting) {
-    return (setting.section.empty() ? setting.name : setting.section + "." + setting.name) == key;
-  });
+  return std::ranges::find(settings_, key, &Setting::key) != settings_.end();
+}
+
+void ImportedSettings::their_default(const std::string& key, const std::string& yaml,
+                                     const std::string& from) {
+  defaults_.emplace_back(key, yaml, from);
 }
 
 void ImportedSettings::change(const std::string& name, const std::string& meaning) {
-  changes_.push_back(concat(name, ": ", meaning));
+  changes_.push_back(one_line(concat(name, ": ", meaning), kLongestNote));
 }
 
 void ImportedSettings::leave_out(const std::string& name, const std::string& reason) {
-  left_out_.push_back(concat(name, ": ", reason));
+  left_out_.push_back(one_line(concat(name, ": ", reason), kLongestNote));
 }
 
 std::string ImportedSettings::yaml(const std::string& opening, std::vector<const Setting*>& by_line) const {
@@ -242,14 +150,17 @@ std::string ImportedSettings::yaml(const std::string& opening, std::vector<const
     for (const Setting& setting : settings_) {
       if (setting.section != section.name) continue;
       line(concat(section.name.empty() ? "" : "  ", setting.name, ": ", setting.yaml,
-                  setting.from.empty() || setting.from == setting.name ? "" : "  # " + setting.from),
+                  setting.from.empty() || setting.from == setting.name
+                      ? ""
+                      : "  # " + one_line(setting.from, kLongestName)),
            &setting);
     }
   }
   return out.str();
 }
 
-ImportedConfig ImportedSettings::finish(const std::string& from, const std::string& opening) {
+// Takes back what load_config() refuses.
+std::string ImportedSettings::accepted_yaml(const std::string& opening) {
   std::vector<const Setting*> by_line;
   std::string text = yaml(opening, by_line);
   for (auto refused = refused_lines(text); !refused.empty(); refused = refused_lines(text)) {
@@ -272,6 +183,32 @@ ImportedConfig ImportedSettings::finish(const std::string& from, const std::stri
     settings_ = std::move(kept);
     text = yaml(opening, by_line);
   }
+  return text;
+}
+
+// What ours would be without a key is only known together with the others: some defaults depend on the
+// optimizer.
+void ImportedSettings::write_out_defaults() {
+  std::vector<const Setting*> unused;
+  const Config ours = config_of(yaml("", unused));
+  std::vector<Setting> different;
+  for (const Setting& setting : defaults_) {
+    if (has(setting.key())) continue;
+    settings_.push_back(setting);
+    try {
+      const Config theirs = config_of(yaml("", unused));
+      if (value_text(ours, setting.key()) != value_text(theirs, setting.key())) different.push_back(setting);
+    } catch (const ConfigError&) {  // it does not go with what was given
+    }
+    settings_.pop_back();
+  }
+  settings_.insert(settings_.end(), different.begin(), different.end());
+}
+
+ImportedConfig ImportedSettings::finish(const std::string& from, const std::string& opening) {
+  accepted_yaml(opening);
+  write_out_defaults();
+  const std::string text = accepted_yaml(opening);
   return {from, text, changes_, left_out_};
 }
 

@@ -1,11 +1,11 @@
 #include "trainer/base/strings.h"
 
+#include "base/yaml_text.h"
 #include "config/foreign_keys.h"
 #include "config/layer.h"
 #include "config/schema.h"
 #include "config/value.h"
 #include "config/webhook.h"
-#include "config/yaml_text.h"
 
 namespace trainer::config {
 namespace {
@@ -56,6 +56,13 @@ const Key* find_overridden(const std::string& name, const Place& where, Problems
   return nullptr;
 }
 
+// Keys that come twice in `value` at this depth or deeper become problems.
+void refuse_repeated(const std::string& value, size_t depth, const Place& where, Problems& problems) {
+  for (const RepeatedKey& key : repeated_keys(value)) {
+    if (key.depth >= depth) problems.push_back({where, key.name, "given twice"});
+  }
+}
+
 void read_override(const std::string& text, Layer& layer, Problems& problems) {
   const Place where{"override '" + shown_override(text) + "'"};
   const size_t equals = text.find('=');
@@ -75,6 +82,7 @@ void read_override(const std::string& text, Layer& layer, Problems& problems) {
         read_section(
             section->name, node, [&where](const YAML::Mark&) { return where; }, layer, problems);
       }
+      refuse_repeated(value, 2, where, problems);
     } else if (const std::string advice = advice_for_value(name, value); !advice.empty()) {
       problems.push_back({where, name, advice});
     } else if (name == "extends") {
@@ -82,6 +90,7 @@ void read_override(const std::string& text, Layer& layer, Problems& problems) {
           {where, name, "only works in a file; to start from a preset, give it with --config"});
     } else if (const Key* key = find_overridden(name, where, problems)) {
       layer.push_back({key->section, key->name, parse_value(key, value), where, where, value == "null"});
+      if (!takes_text(*key)) refuse_repeated(value, 1, where, problems);
     }
   } catch (const YAML::Exception& error) {
     problems.push_back({where, name, "malformed value: " + yaml_problem(error, value)});

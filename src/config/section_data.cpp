@@ -84,12 +84,27 @@ Section data_section() {
            "token that ends it. last_turn: the last answer only. everything: all of the text. A message with "
            "weight: 0 is not learned; other weights multiply the loss of its tokens.")
            .idle_with("data.kind", {"seq2seq", "completion", "text"}),
+       key(&D::learn_reasoning, "learn_reasoning", OnResume::fixes_run,
+           "Whether the reasoning of an answer (its think block) is learned. auto: if the conversation has "
+           "any; an empty block that only the template writes is not learned. true: such a block, too. "
+           "false: only what comes after the reasoning.")
+           .idle_with("data.kind", {"seq2seq", "completion", "text"}),
+       key(&D::unknown_marks, "unknown_marks", OnResume::may_change,
+           "What happens to conversations with marks on a message that may say what is learned, and that are "
+           "not known (docs/data.md): keys that are true or false, or tell of the loss. error: such a row "
+           "cannot be used (bad_rows). ignore: the marks are passed over.")
+           .idle_with("data.kind", {"seq2seq", "completion", "text"}),
        key(&D::loss_weight, "loss_weight", OnResume::fixes_run,
            "Field with the weight of a row in the loss, a number of 0 or more: the loss of all its tokens is "
            "multiplied by it (docs/data.md). Empty: all rows have the weight 1."),
        key(&D::chat_template, "chat_template", OnResume::fixes_run_by_content,
            "File with a chat template (Jinja) to use instead of the model's own.")
            .path()
+           .idle_with("data.kind", {"seq2seq", "completion", "text"}),
+       key(&D::template_date, "template_date", OnResume::fixes_run_by_content,
+           "Day that a chat template is told which writes the date (strftime_now), as those of Llama 3.2 do: "
+           "2026-05-31. Empty: the day on which the run began, which it keeps when it resumes.")
+           .matching("([0-9]{4}-[0-9]{2}-[0-9]{2})?", "a day such as 2026-05-31")
            .idle_with("data.kind", {"seq2seq", "completion", "text"}),
        key(&D::shuffle, "shuffle", OnResume::fixes_run,
            "Shuffle the samples, in a new order for every epoch. false: keep the order of the files."),
@@ -141,6 +156,9 @@ Section evaluation_section() {
        key(&E::num_beams, "num_beams", OnResume::may_change, "Beams per answer. 1: greedy.")
            .at_least(1)
            .at_most(1000),
+       key(&E::skip_special_tokens, "skip_special_tokens", OnResume::may_change,
+           "Compare answers and targets as the tokenizer writes both without special tokens. false: with "
+           "them, without the one that ends the answer."),
        key(&E::metrics, "metrics", OnResume::may_change,
            "Scores of the answers. A list of exact_match, f1, rouge, bleu, chrf and json; json is computed "
            "only if all targets are JSON objects or arrays.")

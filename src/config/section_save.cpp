@@ -80,6 +80,11 @@ Section observe_section() {
       {key(&O::tensorboard, "tensorboard", OnResume::may_change,
            "Write event files for TensorBoard to OUT/tensorboard. Metrics, generated answers and the "
            "configuration."),
+       key(&O::report_to, "report_to", OnResume::may_change,
+           "Services that get the metrics while the run goes on. A list of wandb, mlflow and trackio. A "
+           "helper "
+           "process feeds each through its Python package; no service makes a run slower, or ends it.")
+           .matching("wandb|mlflow|trackio", "wandb, mlflow or trackio (TensorBoard is observe.tensorboard)"),
        key(&O::report_minutes, "report_minutes", OnResume::may_change,
            "Write the page OUT/report.html anew when it is this old. Also after evaluations and at the end. "
            "0: "

@@ -6,11 +6,11 @@
 #include "trainer/base/strings.h"
 
 #include "base/file_facts.h"
+#include "base/yaml_text.h"
 #include "config/layer.h"
 #include "config/presets.h"
 #include "config/schema.h"
 #include "config/value.h"
-#include "config/yaml_text.h"
 
 namespace trainer::config {
 namespace {
@@ -42,6 +42,10 @@ void for_each_entry(
                           concat("given twice; the first is at line ", first->second.line + 1)});
     }
   }
+}
+
+std::string given_twice(const RepeatedKey& key) {
+  return concat("given twice; the first is at line ", key.first.line + 1);
 }
 
 class FileReader {
@@ -97,7 +101,11 @@ class FileReader {
     }
     if (text.starts_with("\xef\xbb\xbf")) text.erase(0, 3);  // a byte order mark
     try {
-      read_root(file, text, parse_yaml(text), where);
+      const YAML::Node root = parse_yaml(text);
+      read_root(file, text, root, where);
+      for (const RepeatedKey& key : repeated_keys(text)) {
+        if (key.depth > 2) problems_.push_back({where(key.mark), key.name, given_twice(key)});
+      }
     } catch (const YAML::Exception& error) {
       problems_.push_back({where(error.mark), "", "malformed YAML: " + yaml_problem(error, text),
                            ExitCode::usage, ErrorCode::config_file});

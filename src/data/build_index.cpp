@@ -132,7 +132,8 @@ class Builder {
       }
       batch.rows_taken++;
       const uint64_t question = hash_of(encoder_.question(read));
-      survey.add(row.offset, samples, [&] { return encoder_.texts(read); });
+      survey.add(
+          row.offset, samples, [&] { return encoder_.texts(read); }, [&] { return encoder_.learned(read); });
       std::erase_if(samples, [](const EncodedSample& sample) { return sample.dropped; });
       for (size_t piece = 0; piece < samples.size(); piece++) {
         EncodedSample& sample = samples[piece];

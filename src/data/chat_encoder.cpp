@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "data/fields.h"
+#include "text/chat/row_json.h"
 
 namespace trainer {
 namespace {
@@ -91,7 +92,10 @@ ReadRow ChatEncoder::read(const RowParser& row) const {
   const ConversationForm form = form_of(json);
   if (!template_ && form != ConversationForm::alpaca)
     throw DataError(concat("\"", field_of(form), "\" needs a chat template: data.chat_template"));
-  return {.conversation = read_conversation(json, form), .weight = weight_of_row(row, config_.loss_weight)};
+  Conversation conversation = read_conversation(json, form);
+  if (config_.unknown_marks == UnknownMarks::error)
+    refuse_unknown_marks(conversation, template_ ? &*template_ : nullptr, config_.loss_on);
+  return {.conversation = std::move(conversation), .weight = weight_of_row(row, config_.loss_weight)};
 }
 
 // A data set may contain conversations in different forms.
@@ -109,7 +113,8 @@ std::vector<EncodedSample> ChatEncoder::encode(const ReadRow& row) const {
     weigh(samples, row.weight * weight_of_target(row.conversation));
     return samples;
   }
-  const ChatTokens chat = tokenize_chat(*template_, tokenizer_, row.conversation, config_.loss_on);
+  const ChatTokens chat =
+      tokenize_chat(*template_, tokenizer_, row.conversation, config_.loss_on, config_.learn_reasoning);
   const size_t size = chat.ids.size(), kept = std::min(size, static_cast<size_t>(config_.max_length));
   const size_t first = config_.truncation_side == TruncationSide::left ? size - kept : 0;
   EncodedSample encoded;
@@ -134,11 +139,25 @@ std::vector<EncodedSample> ChatEncoder::encode(const ReadRow& row) const {
 Dataset::Texts ChatEncoder::texts(const ReadRow& row) const {
   const Conversation& conversation = row.conversation;
   if (!template_) return plain_texts(conversation);
-  const auto question = last_question(*template_, conversation);
+  const auto question = last_question(*template_, conversation, config_.learn_reasoning);
   if (question) return {question->prompt, question->answer};
   if (encoder_decoder_) throw DataError("the conversation has no answer, so there is no target");
   const Json messages = messages_for(*template_, conversation);
   return {template_->render(messages, conversation.tools, conversation.variables), ""};
+}
+
+std::vector<std::string> ChatEncoder::learned(const ReadRow& row) const {
+  const Json& messages = row.conversation.messages;
+  std::vector<std::string> all;
+  for (size_t i = encoder_decoder_ ? before_last_answer(messages) : 0; i < messages.size(); i++) {
+    if (messages[i]["role"] != "assistant" || row.conversation.weights[i] == 0) continue;
+    for (const char* key : {"reasoning_content", "thinking", "reasoning"}) {
+      const auto value = messages[i].find(key);
+      if (value != messages[i].end() && value->is_string()) all.push_back(*value);
+    }
+    all.push_back(content_text(messages[i]));
+  }
+  return all;
 }
 
 std::vector<int32_t> ChatEncoder::prompt(const ReadRow& row) const {
@@ -151,16 +170,16 @@ std::optional<int32_t> ChatEncoder::end_of_answer() const {
 }
 
 std::string ChatEncoder::content(const ReadRow& row) const {
-  const auto& [messages, tools, variables, weights] = row.conversation;
-  return concat('[', messages.dump(), ',', tools.dump(), ',', variables.dump(), ',',
-                weights_as_json(weights).dump(), ']', weight_as_content(row.weight));
+  const Conversation& all = row.conversation;
+  return concat('[', all.messages.dump(), ',', all.tools.dump(), ',', all.variables.dump(), ',',
+                weights_as_json(all.weights).dump(), ']', weight_as_content(row.weight));
 }
 
 // Does not render the template, because that would cost as much as encoding the sample again.
 std::string ChatEncoder::question(const ReadRow& row) const {
-  const auto& [messages, tools, variables, weights] = row.conversation;
-  std::string question = tools.dump() + variables.dump();
-  for (size_t i = 0; i < before_last_answer(messages); i++) question += messages[i].dump();
+  const Conversation& all = row.conversation;
+  std::string question = all.tools.dump() + all.variables.dump();
+  for (size_t i = 0; i < before_last_answer(all.messages); i++) question += all.messages[i].dump();
   return question;
 }
 
@@ -169,10 +188,15 @@ std::string ChatEncoder::settings() const {
       concat("chat ", static_cast<int>(form_), "\nloss_on ", static_cast<int>(config_.loss_on), "\nlengths ",
              config_.max_source_length, " ", config_.max_target_length, " ", config_.max_length, "\nlong ",
              static_cast<int>(config_.long_samples), " ", static_cast<int>(config_.truncation_side),
-             "\nweight ", config_.loss_weight, "\n");
-  if (template_) settings += template_->source();
+             "\nweight ", config_.loss_weight, "\nmarks ", static_cast<int>(config_.unknown_marks),
+             "\nreasoning ", config_.learn_reasoning.is_automatic(), config_.learn_reasoning.of(false), "\n");
+  if (!template_) return settings;
+  settings += template_->source();
+  if (const std::string day = date(); !day.empty()) settings += concat("date ", day, "\n");
   return settings;
 }
+
+std::string ChatEncoder::date() const { return template_ ? template_->date() : ""; }
 
 std::string ChatEncoder::input_field() const { return field_of(form_); }
 
@@ -195,6 +219,7 @@ std::unique_ptr<RowEncoder> make_chat_encoder(const DataConfig& config, const st
   std::optional<ChatTemplate> chat_template =
       config.chat_template.empty() ? load_chat_template(model)
                                    : std::optional(read_chat_template(config.chat_template, model));
+  if (chat_template && !config.template_date.empty()) chat_template->set_date(config.template_date);
   const bool plain = encoder_decoder && form == ConversationForm::alpaca;
   if (!chat_template && !plain) {
     throw FormatError(

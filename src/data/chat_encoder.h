@@ -24,11 +24,14 @@ class ChatEncoder : public RowEncoder {
   ReadRow read(const RowParser& row) const override;
   std::vector<EncodedSample> encode(const ReadRow& row) const override;
   Dataset::Texts texts(const ReadRow& row) const override;
+  std::vector<std::string> learned(const ReadRow& row) const override;
   std::string content(const ReadRow& row) const override;
   std::string question(const ReadRow& row) const override;
   std::string settings() const override;
   std::vector<int32_t> prompt(const ReadRow& row) const override;
   std::optional<int32_t> end_of_answer() const override;
+  std::string date() const override;
+  bool has_chat_template() const override { return template_.has_value(); }
   DataKind kind() const override { return encoder_decoder_ ? DataKind::seq2seq : DataKind::chat; }
   std::string input_field() const override;
   std::string target_field() const override { return ""; }

@@ -8,6 +8,7 @@
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 #include "trainer/base/version.h"
+#include "trainer/text/chat_template.h"
 
 #include "base/checksum.h"
 #include "base/progress.h"
@@ -57,6 +58,13 @@ DataReport report_of(const std::vector<Part>& parts) {
   return report;
 }
 
+// An adapter that is trained further may bring the chat template that it has learned.
+std::string template_directory(const Config& config) {
+  const bool has_own =
+      config.lora && !config.lora->adapter.empty() && has_chat_template(config.lora->adapter);
+  return has_own ? config.lora->adapter : config.model.path;
+}
+
 std::string names_of(const std::vector<DataSource>& sources) {
   std::vector<std::string> names;
   for (const DataSource& source : sources) names.push_back(source.path);
@@ -73,7 +81,7 @@ struct KeptIndex {
 
 struct Dataset::State {
   DataConfig config;
-  std::string model;  // its directory
+  std::string model;  // the directory with the chat template
   const Tokenizer* tokenizer;
   bool encoder_decoder;
   int64_t num_workers;
@@ -269,6 +277,7 @@ DataReport Dataset::State::described(DataReport counts) const {
   counts.kind = encoder->kind();
   counts.input_field = encoder->input_field();
   counts.target_field = encoder->target_field();
+  counts.template_date = encoder->date();
   return counts;
 }
 
@@ -306,7 +315,7 @@ Dataset Dataset::open_part(const std::vector<DataSource>& sources, const RowChoi
   if (sources.empty()) throw DataError("data.train: no data files are given");
   auto state = std::make_shared<State>();
   state->config = config.data;
-  state->model = config.model.path;
+  state->model = template_directory(config);
   state->tokenizer = &tokenizer;
   state->encoder_decoder = encoder_decoder;
   state->num_workers = config.training.num_workers;
@@ -365,12 +374,17 @@ Dataset::Lengths Dataset::lengths(int64_t index) const {
 }
 
 uint64_t Dataset::content(int64_t index) const { return state_->entry(index).content; }
-
 uint64_t Dataset::input(int64_t index) const { return state_->entry(index).input; }
-
 bool Dataset::begins_row(int64_t index) const { return state_->entry(index).piece == 0; }
-
 std::optional<int32_t> Dataset::end_of_answer() const { return state_->encoder->end_of_answer(); }
+
+Dataset::Checksums Dataset::checksums() const {
+  RunningChecksum samples, pieces;
+  bool keeps_pieces = false;
+  for (const Part& part : state_->parts) keeps_pieces = part.index.add_to(samples, pieces) || keeps_pieces;
+  return {samples.digits(), keeps_pieces ? pieces.digits() : ""};
+}
+bool Dataset::has_chat_template() const { return state_->encoder->has_chat_template(); }
 
 std::vector<int32_t> Dataset::prompt(int64_t index) const {
   const RowEncoder& encoder = *state_->encoder;

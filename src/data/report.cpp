@@ -35,6 +35,8 @@ class Warnings {
       warn(concat("left out rows that are too long: ", share_of(report_.dropped_rows, report_.rows)));
     unknown(report_.input, "inputs");
     unknown(report_.target, "targets");
+    unspelled();
+    doubled_ends();
     empty(report_.input, report_.input_name());
     empty(report_.target, report_.target_name());
     unsupervised();
@@ -70,6 +72,22 @@ class Warnings {
                 " <unk> in the ", where, " of ", of_samples(side.with_unknown),
                 side.unknown_characters.empty() ? "" : ": " + shown(side.unknown_characters)));
   }
+  void unspelled() {
+    const RowCount& rows = report_.unspelled;
+    if (rows.count == 0) return;
+    warn(concat(
+        "the tokenizer does not keep ", blanks_named(report_.unspelled_characters), " of what is learned in ",
+        in_rows(rows), ": ", places(rows), "; the model cannot write them. Add them as tokens (",
+        "model.add_tokens=", as_tokens(report_.unspelled_characters), "), or replace them in the data"));
+  }
+  void doubled_ends() {
+    const RowCount& rows = report_.doubled_ends;
+    if (rows.count == 0) return;
+    warn(concat("the text of ", in_rows(rows),
+                " already has the token that the tokenizer adds at its beginning or "
+                "end (BOS, EOS), which then stands there twice: ",
+                places(rows), "; remove it from the data"));
+  }
   void empty(const SideReport& side, const char* name) {
     if (side.empty.count == 0) return;
     warn(concat("the ", name, " of ", of_rows(side.empty), " empty: ", places(side.empty)));
@@ -103,6 +121,7 @@ std::vector<std::string> DataReport::lines() const {
       lines.push_back(lengths(chat ? "answers in them" : target_name(), target.tokens, target.lengths));
   }
   if (split_rows > 0) lines.push_back(concat("rows in several samples: ", share_of(split_rows, rows)));
+  if (!template_date.empty()) lines.push_back("the date in them: " + date_text(*this));
   Warnings(*this, lines).all();
   return lines;
 }

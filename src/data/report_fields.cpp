@@ -72,6 +72,9 @@ void for_fields(std::type_identity<DataReport>, const Visit& visit) {
   visit(Field{"dropped"}, &DataReport::dropped_rows);
   visit(Field{"split"}, &DataReport::split_rows);
   visit(Field{"unknown", Whole::usable_rows}, &DataReport::unknown);
+  visit(Field{"unspelled", Whole::usable_rows}, &DataReport::unspelled);
+  visit(Field{"unspelled/characters"}, &DataReport::unspelled_characters);
+  visit(Field{"doubled_ends", Whole::usable_rows}, &DataReport::doubled_ends);
   visit(Field{"duplicates", Whole::usable_rows, "same_as"}, &DataReport::duplicates);
   visit(Field{"nothing_to_learn/count", Whole::samples}, &DataReport::without_supervision);
   visit(Field{"nothing_to_learn"}, &DataReport::nothing);
@@ -195,6 +198,7 @@ class SetAsJson {
 
   Json all() const {
     Json json{{"name", report_.name}, {"kind", name_of(report_.kind)}};
+    if (!report_.template_date.empty()) json["template_date"] = report_.template_date;
     add(json, report_);
     return json;
   }

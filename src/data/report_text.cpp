@@ -14,6 +14,7 @@
 #include "trainer/data/report.h"
 #include "trainer/data/sample_view.h"
 
+#include "base/foreign_errors.h"
 #include "base/text.h"
 #include "data/report_words.h"
 
@@ -74,12 +75,12 @@ class Page {
   explicit Page(const TextStyle& style) : style_(style) {}
 
   void heading(const std::string& text) {
-    for (const std::string& line : wrapped(text, style_.width)) out_ << line << '\n';
+    for (const std::string& line : wrapped(printable(text), style_.width)) out_ << line << '\n';
   }
   // A value that is too long continues on the next lines.
   void row(const std::string& name, const std::string& value) {
     const size_t room = style_.width > kNames + 20 ? style_.width - kNames : 0;
-    entry(name, wrapped(value, room));
+    entry(name, wrapped(printable(value), room));
   }
   void sample(const std::string& name, const std::vector<SampleView::Piece>& pieces) {
     const size_t room = style_.width > kNames + 20 ? style_.width - kNames : 0;
@@ -117,6 +118,7 @@ void add_rows(Page& page, const DataReport& report) {
   page.row("rows", grouped(report.rows));
   page.row("malformed", rows_text(report.malformed, report.rows));
   for (const NamedRow& row : report.malformed.first) page.row("", concat(row.origin, ": ", row.note));
+  if (!report.template_date.empty()) page.row("date", date_text(report));
   const bool changed = report.samples != report.rows;
   page.row("samples", concat(grouped(report.samples), ", ", name_of(report.kind), ": ", report.input_field,
                              report.target_field.empty() ? "" : " -> " + report.target_field));
@@ -152,6 +154,12 @@ std::string both_sides(const DataReport& report, const Describe& describe) {
 void add_tokens(Page& page, const DataReport& report) {
   page.row("truncated", both_sides(report, cut_text));
   page.row("<unk>", both_sides(report, unknown_text));
+  if (report.unspelled.count > 0)
+    page.row("not kept", concat(blanks_named(report.unspelled_characters), " of what is learned in ",
+                                rows_text(report.unspelled, report.rows)));
+  if (report.doubled_ends.count > 0)
+    page.row("twice", concat("BOS or EOS, in the text and added to it: ",
+                             rows_text(report.doubled_ends, report.rows)));
   page.row("supervised",
            concat(grouped(report.supervised_tokens), " of ", grouped(report.tokens()), " tokens (",
                   percent(report.supervised_tokens, report.tokens()), ")",

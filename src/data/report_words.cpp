@@ -1,7 +1,10 @@
 #include "data/report_words.h"
 
 #include <cstdio>
+#include <map>
 #include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
@@ -55,6 +58,32 @@ std::string shown(const std::set<std::string>& characters) {
   return text;
 }
 
+std::string blanks_named(const std::set<std::string>& characters) {
+  constexpr size_t kShown = 20;
+  const std::map<std::string, const char*> names{{"\n", "line ends"},
+                                                 {"\r", "carriage returns"},
+                                                 {"\t", "tabs"},
+                                                 {"  ", "repeated blanks"},
+                                                 {"\u00a0", "no-break spaces"}};
+  std::vector<std::string> texts;
+  for (const std::string& character : characters) {
+    if (texts.size() == kShown) return join(texts) + " …";
+    const auto name = names.find(character);
+    texts.push_back(name != names.end() ? name->second : one_line(character, 10));
+  }
+  return join(texts);
+}
+
+std::string as_tokens(const std::set<std::string>& characters) {
+  constexpr size_t kShown = 8;
+  nlohmann::json list = nlohmann::json::array();
+  for (const std::string& character : characters) {
+    if (list.size() < kShown) list.push_back(character);
+  }
+  const std::string text = list.dump();
+  return list.size() < characters.size() ? text.substr(0, text.size() - 1) + ", …]" : text;
+}
+
 const char* length_key(DataKind kind, bool of_targets) {
   if (kind != DataKind::seq2seq) return "data.max_length";
   return of_targets ? "data.max_target_length" : "data.max_source_length";
@@ -74,6 +103,10 @@ const char* name_of(DataKind kind) {
       break;
   }
   return "auto";
+}
+
+std::string date_text(const DataReport& report) {
+  return concat(report.template_date, ", which the chat template writes (data.template_date)");
 }
 
 std::vector<Reason> reasons(const DataReport& report) {

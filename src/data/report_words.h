@@ -27,8 +27,16 @@ std::string places(const RowCount& rows, bool twins = false);
 // "{ } ~ …", the first ones
 std::string shown(const std::set<std::string>& characters);
 
+// What a tokenizer does not keep, and the list for model.add_tokens that mends it: "line ends, tabs, ²" and
+// ["\n", "\t", "²"], the first ones.
+std::string blanks_named(const std::set<std::string>& characters);
+std::string as_tokens(const std::set<std::string>& characters);
+
 // Returns the key of the setting that truncates inputs, or targets.
 const char* length_key(DataKind kind, bool of_targets);
+
+// "2026-05-31, which the chat template writes (data.template_date)"; for a report with a template_date.
+std::string date_text(const DataReport& report);
 
 // Why rows teach nothing, and which.
 struct Reason {

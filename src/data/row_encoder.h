@@ -38,10 +38,13 @@ class RowEncoder {
   // Returns the texts for evaluation by generation and for the report. For chat data: the conversation before
   // the last answer, rendered by the template with the generation prompt, and that answer.
   virtual Dataset::Texts texts(const ReadRow& row) const = 0;
+  // Returns the texts that are learned, without what a template adds.
+  virtual std::vector<std::string> learned(const ReadRow& row) const = 0;
   // Returns the tokens that the model gets before it generates the target of texts().
   virtual std::vector<int32_t> prompt(const ReadRow& row) const = 0;
   // Returns the token that ends an answer, in addition to the end token of the model.
   virtual std::optional<int32_t> end_of_answer() const { return std::nullopt; }
+  virtual bool has_chat_template() const { return false; }
 
   // Returns the text that makes rows equal: the values that go into the samples, without other fields and
   // without the templates of the configuration. It decides which rows are held out.
@@ -52,6 +55,9 @@ class RowEncoder {
   // Returns everything besides row and tokenizer that the samples depend on, as text. An index that was made
   // with other settings is rebuilt.
   virtual std::string settings() const = 0;
+
+  // Returns the day that the samples depend on, "2026-05-31"; "" if they do not depend on the date.
+  virtual std::string date() const { return ""; }
 
   virtual DataKind kind() const = 0;
   // For the report: "question -> answer".

@@ -1,7 +1,6 @@
 #include "data/row_file.h"
 
 #include <algorithm>
-#include <array>
 #include <set>
 
 #include "trainer/base/error.h"
@@ -9,12 +8,12 @@
 #include "trainer/base/strings.h"
 
 #include "data/csv.h"
+#include "formats/json_problem.h"
 
 namespace trainer {
 namespace {
 
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
-constexpr std::array<std::string_view, 2> kUtf16Marks{"\xff\xfe", "\xfe\xff"};
 constexpr std::string_view kExcelMark = "sep=";
 constexpr std::string_view kBlank = " \t\r\n";
 constexpr size_t kNone = std::string_view::npos;
@@ -59,9 +58,8 @@ RowFile RowFile::open(const std::filesystem::path& path, const std::filesystem::
   RowFile rows(PooledFile(path, ExitCode::data), identity, shown);
   const std::shared_ptr<const MappedFile> content = rows.map();
   const std::string_view text = content->text();
-  if (std::ranges::any_of(kUtf16Marks, [&](std::string_view mark) { return text.starts_with(mark); }))
-    throw of_family(ErrorCode::data_file,
-                    DataError(concat(shown.string(), ": is UTF-16; save the file as UTF-8")));
+  if (const std::string problem = not_text(text); !problem.empty())
+    throw of_family(ErrorCode::data_file, DataError(concat(shown.string(), ": ", problem)));
   const size_t start = text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
   const std::string ending = path.extension().string();
   if (ending == ".csv" || ending == ".tsv") {
@@ -189,10 +187,11 @@ bool RowScanner::next_element(RowSpan& row) {
   };
   if (at_ >= text.size()) {
     if (ended_) return false;
-    fail(text.find('['), "the array that starts here is not closed");
+    fail(text.find('['), "the array that starts here is not closed (is the end of the file missing?)");
   }
   const size_t end = element_end(text, at_);
-  if (end == kNone) fail(text.find('['), "the array that starts here is not closed");
+  if (end == kNone)
+    fail(text.find('['), "the array that starts here is not closed (is the end of the file missing?)");
   if (end == at_) fail(at_, "an element of the array is missing here");
   row = {at_, text.find_last_not_of(kBlank, end - 1) + 1 - at_};
   if (text[end] == ',') {

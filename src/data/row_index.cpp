@@ -131,6 +131,8 @@ PieceStore PieceStore::open(const fs::path& path) {
   return store;
 }
 
+void PieceStore::add_to(RunningChecksum& sum) const { sum.add(bytes_of(std::span<const Piece>(pieces_))); }
+
 std::optional<std::vector<int32_t>> PieceStore::find(int64_t sample, size_t size) const {
   const auto piece = std::ranges::lower_bound(pieces_, sample, {}, &Piece::sample);
   if (piece == pieces_.end() || piece->sample != sample || writing_) return std::nullopt;
@@ -253,6 +255,13 @@ void RowIndex::read_into_memory() {
   for (int64_t begin = 0; begin < size_; begin += kBlock)
     blocks_.emplace_back(samples + begin, samples + std::min(begin + kBlock, size_));
   file_.reset();
+}
+
+bool RowIndex::add_to(RunningChecksum& samples, RunningChecksum& pieces) const {
+  if (file_) samples.add(bytes_of(std::span(&at(0), static_cast<size_t>(size_))));
+  for (const auto& block : blocks_) samples.add(bytes_of(std::span<const IndexedSample>(block)));
+  pieces_.add_to(pieces);
+  return !pieces_.empty();
 }
 
 std::optional<std::vector<int32_t>> RowIndex::piece(int64_t index) const {

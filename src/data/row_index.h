@@ -14,6 +14,7 @@
 
 #include "trainer/base/files.h"
 
+#include "base/checksum.h"
 #include "data/pooled_file.h"
 
 namespace trainer {
@@ -39,6 +40,9 @@ class PieceStore {
   // this path; without any ids there is no file.
   void write_to(const std::filesystem::path& path) { path_ = path; }
   void finish();
+  // Adds which samples have ids here, and the checksums of the ids.
+  void add_to(RunningChecksum& sum) const;
+  bool empty() const { return pieces_.empty(); }
   // Opens what finish() wrote; an empty store when the file is missing or damaged. Ids are checked when they
   // are requested.
   static PieceStore open(const std::filesystem::path& path);
@@ -110,6 +114,8 @@ class RowIndex {
   // Returns the ids of a sample whose row has several samples; nullopt when they are not stored.
   std::optional<std::vector<int32_t>> piece(int64_t index) const;
   const IndexSummary& summary() const { return summary_; }
+  // Adds the samples, and the ids of pieces that are kept. Returns whether some are.
+  bool add_to(RunningChecksum& samples, RunningChecksum& pieces) const;
 
   // Throws FormatError.
   void save(const std::filesystem::path& path, const std::string& fingerprint);

@@ -12,6 +12,7 @@
 
 #include "data/csv.h"
 #include "formats/json_file.h"
+#include "formats/json_problem.h"
 #include "text/tokenizer/json_reader.h"
 
 namespace trainer {
@@ -31,7 +32,14 @@ std::string with_big_numbers_as_objects(std::string_view json) {
 namespace dom = simdjson::dom;
 namespace {
 
-constexpr const char* kInvalidUtf8 = "invalid UTF-8; save the file as UTF-8";
+std::string invalid_utf8(std::string_view text) {
+  for (size_t at = text.find('\xed'); at < text.size(); at = text.find('\xed', at + 1)) {
+    if (at + 1 < text.size() && static_cast<unsigned char>(text[at + 1]) >= 0xa0)
+      return "invalid UTF-8: half of a character (a surrogate without its pair), as Python writes it with "
+             "errors='surrogatepass'; remove it";
+  }
+  return "invalid UTF-8; save the file as UTF-8";
+}
 
 void refuse_nul(std::string_view row) {
   if (row.find('\0') != std::string_view::npos) throw DataError("holds a NUL byte; the file is damaged");
@@ -64,6 +72,17 @@ std::string quoted_list(std::vector<std::string> names) {
     problem = "true or false, not text; write it as a string, in quotes";
   }
   throw DataError(concat("field \"", field, "\" is ", problem));
+}
+
+// `ends_file`: nothing comes after the row.
+[[noreturn]] void throw_malformed(std::string_view row, simdjson::error_code error, bool ends_file) {
+  if (error == simdjson::DEPTH_ERROR)
+    throw DataError("malformed JSON: lists and objects are nested deeper than 1,024 levels");
+  const std::string problem =
+      row.starts_with('{') ? json_problem(row, ends_file ? JsonEnd::file : JsonEnd::line) : "";
+  if (!problem.empty()) throw DataError(concat("malformed JSON: ", problem));
+  throw DataError(concat("malformed JSON (", simdjson::error_message(error),
+                         "); each line must be one JSON object, or the file one array of objects"));
 }
 
 using Json = nlohmann::ordered_json;
@@ -142,13 +161,10 @@ void RowParser::parse(std::string_view row, size_t readable_after) {
   simdjson::error_code error = state_->parser.parse(row.data(), row.size(), copy).get(state_->row);
   if (error == simdjson::NUMBER_ERROR)
     error = state_->parser.parse(with_big_numbers_as_objects(row)).get(state_->row);
-  if (error == simdjson::UTF8_ERROR) throw DataError(kInvalidUtf8);
+  if (error == simdjson::UTF8_ERROR) throw DataError(invalid_utf8(row));
   if (error != simdjson::SUCCESS) refuse_nul(row);
   if (error == simdjson::MEMALLOC) throw DataError("out of memory while parsing this row");
-  if (error != simdjson::SUCCESS) {
-    throw DataError(concat("malformed JSON (", simdjson::error_message(error),
-                           "); each line must be one JSON object, or the file one array of objects"));
-  }
+  if (error != simdjson::SUCCESS) throw_malformed(row, error, readable_after == 0);
   if (state_->row.get(state_->object) != simdjson::SUCCESS) {
     throw DataError("is not a JSON object like {\"input\": \"...\", \"target\": \"...\"}");
   }
@@ -156,7 +172,7 @@ void RowParser::parse(std::string_view row, size_t readable_after) {
 
 void RowParser::parse_record(std::string_view record, char separator,
                              const std::vector<std::string>& columns) {
-  if (!simdjson::validate_utf8(record)) throw DataError(kInvalidUtf8);
+  if (!simdjson::validate_utf8(record)) throw DataError(invalid_utf8(record));
   refuse_nul(record);
   state_->record = split_record(record, separator);
   state_->columns = &columns;

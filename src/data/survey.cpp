@@ -27,11 +27,19 @@ void add_lengths(SideReport& side, int64_t tokens, int64_t lost) {
 
 }  // namespace
 
+Survey::Survey(const Tokenizer& tokenizer, DataKind kind)
+    : tokenizer_(&tokenizer), spelling_(tokenizer), kind_(kind) {
+  counts_.kind = kind;
+  const std::vector<int32_t> with = tokenizer.encode("a", true), without = tokenizer.encode("a", false);
+  if (!with.empty() && !without.empty() && with.front() != without.front()) begin_ = with.front();
+}
+
 void Survey::add(uint64_t offset, const std::vector<EncodedSample>& samples,
-                 const std::function<Dataset::Texts()>& texts) {
+                 const std::function<Dataset::Texts()>& texts,
+                 const std::function<std::vector<std::string>()>& learned) {
   const NamedRow row{.offset = offset};
   counts_.split_rows += samples.size() > 1;
-  bool truncated = false, unknown = false;
+  bool truncated = false, unknown = false, doubled = false;
   for (const EncodedSample& encoded : samples) {
     truncated |= encoded.input_lost + encoded.target_lost > 0;
     if (encoded.dropped) {
@@ -40,7 +48,10 @@ void Survey::add(uint64_t offset, const std::vector<EncodedSample>& samples,
     }
     add(encoded, row);
     unknown |= has_unknown(encoded);
+    doubled |= doubles_ends(encoded);
   }
+  if (doubled) counts_.doubled_ends.add(row);
+  if (!spelling_.keeps_everything()) add_unspelled(row, learned());
   if (truncated) counts_.truncated.add(row);
   if (unknown) counts_.unknown.add(row);
   if (kind_ == DataKind::chat && !unknown) return;  // a template adds text to any message
@@ -87,6 +98,26 @@ void Survey::add_dropped(const EncodedSample& encoded) {
   counts_.input.lengths.add(encoded.input_tokens + encoded.input_lost);
   const int64_t target = encoded.target_tokens + encoded.target_lost;
   if (kind_has_target(kind_) || target > 0) counts_.target.lengths.add(target);
+}
+
+void Survey::add_unspelled(const NamedRow& row, const std::vector<std::string>& learned) {
+  std::set<std::string> lost;
+  for (const std::string& text : learned) spelling_.find_lost(text, lost);
+  if (lost.empty()) return;
+  counts_.unspelled.add(row);
+  counts_.unspelled_characters.merge(lost);
+}
+
+bool Survey::doubles_ends(const EncodedSample& encoded) const {
+  const auto& [ids, labels, weights, group] = encoded.sample;
+  if (begin_ && ids.size() > 1 && ids[0] == *begin_ && ids[1] == *begin_) return true;
+  const auto end = tokenizer_->eos_id();
+  if (!end || kind_ == DataKind::chat) return false;
+  for (const auto* side : {&ids, &labels}) {
+    const size_t size = side->size();
+    if (size > 1 && (*side)[size - 1] == *end && (*side)[size - 2] == *end) return true;
+  }
+  return false;
 }
 
 bool Survey::has_unknown(const EncodedSample& encoded) const {

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -12,19 +13,20 @@
 #include "trainer/data/report.h"
 
 #include "data/encode.h"
+#include "data/spelling.h"
 
 namespace trainer {
 
 class Survey {
  public:
-  Survey(const Tokenizer& tokenizer, DataKind kind) : tokenizer_(&tokenizer), kind_(kind) {
-    counts_.kind = kind;
-  }
+  Survey(const Tokenizer& tokenizer, DataKind kind);
 
   // Adds the row at this offset and its samples: one, several when it is split, or one that is dropped.
-  // `texts` is called only when needed, because the texts of a conversation are expensive.
+  // `texts` and `learned` (those of RowEncoder) are called only when needed, because the texts of a
+  // conversation are expensive.
   void add(uint64_t offset, const std::vector<EncodedSample>& samples,
-           const std::function<Dataset::Texts()>& texts);
+           const std::function<Dataset::Texts()>& texts,
+           const std::function<std::vector<std::string>()>& learned);
   void merge(const Survey& other) { counts_.merge(other.counts_); }
 
   // The counts, without malformed rows and duplicates.
@@ -36,12 +38,16 @@ class Survey {
   void add_nothing(const EncodedSample& encoded, const NamedRow& row);
   void add_dropped(const EncodedSample& encoded);
   bool has_unknown(const EncodedSample& encoded) const;
+  void add_unspelled(const NamedRow& row, const std::vector<std::string>& learned);
+  bool doubles_ends(const EncodedSample& encoded) const;
   void add_unknown(const EncodedSample& encoded, const Dataset::Texts& texts);
   void add_unknown(int64_t tokens, std::string_view text, SideReport& side);
   void find_unknown_characters(std::string_view text, std::set<std::string>& found);
   bool is_unknown(const std::string& character);
 
   const Tokenizer* tokenizer_;
+  Spelling spelling_;
+  std::optional<int32_t> begin_;  // the token that the tokenizer adds in front of a text (BOS)
   DataKind kind_;
   DataReport counts_;
   std::map<std::string, bool> is_unknown_;  // the characters looked up so far

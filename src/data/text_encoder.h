@@ -16,6 +16,9 @@ class TextEncoder : public RowEncoder {
 
   ReadRow read(const RowParser& row) const override;
   std::vector<EncodedSample> encode(const ReadRow& row) const override;
+  std::vector<std::string> learned(const ReadRow& row) const override {
+    return {target_ ? row.texts.target : row.texts.input};
+  }
   Dataset::Texts texts(const ReadRow& row) const override { return row.texts; }
   std::vector<int32_t> prompt(const ReadRow& row) const override;
   std::string content(const ReadRow& row) const override { return row.fields; }

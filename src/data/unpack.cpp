@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <sstream>
@@ -27,6 +28,7 @@
 #include "data/data_files.h"
 #include "data/fields.h"
 #include "data/parquet_library.h"
+#include "formats/json_problem.h"
 
 namespace trainer {
 
@@ -61,8 +63,17 @@ namespace {
 constexpr size_t kPiece = size_t{1} << 20;
 using Take = std::function<void(std::string_view piece, size_t bytes_read)>;
 
+// Throws for a file that is not packed as its name says.
+void check_mark(std::string_view packed, const char* packing, std::string_view mark) {
+  if (packed.empty() || packed.starts_with(mark)) return;
+  const std::string other = not_text(packed);
+  throw DataError(concat("is not compressed with ", packing, ", as its name says: it ",
+                         other.empty() ? "holds text; let its name end in .jsonl, .csv or .tsv" : other));
+}
+
 // Unpacks a gzip file, member by member. An incomplete last member is an error.
 void unpack_gzip(std::string_view packed, const Take& take) {
+  check_mark(packed, "gzip", "\x1f\x8b");
   z_stream stream{};
   constexpr int kGzip = 16 + MAX_WBITS;
   if (inflateInit2(&stream, kGzip) != Z_OK) throw DataError("out of memory while unpacking it");
@@ -79,10 +90,9 @@ void unpack_gzip(std::string_view packed, const Take& take) {
     result = inflate(&stream, Z_NO_FLUSH);
     at += input - stream.avail_in;
     if (result != Z_OK && result != Z_STREAM_END)
-      throw DataError(concat("is damaged at byte ", grouped(static_cast<int64_t>(at)), ": ",
-                             result == Z_BUF_ERROR   ? "it ends too early"
-                             : stream.msg != nullptr ? stream.msg
-                                                     : zError(result)));
+      throw DataError(concat("is damaged at byte ", grouped(static_cast<int64_t>(at)),
+                             result == Z_BUF_ERROR ? ": it ends too early" : ": what follows is not gzip",
+                             "; copy or download it again"));
     take({piece.data(), piece.size() - stream.avail_out}, at);
     if (result == Z_STREAM_END) {
       inflateReset(&stream);
@@ -93,6 +103,8 @@ void unpack_gzip(std::string_view packed, const Take& take) {
 }
 
 void unpack_zstd(std::string_view packed, const Take& take) {
+  const bool skips = packed.size() > 4 && packed.substr(1, 3) == "\x2a\x4d\x18";  // a frame of something else
+  if (!skips) check_mark(packed, "zstd", "\x28\xb5\x2f\xfd");
   const std::unique_ptr<ZSTD_DStream, decltype(&ZSTD_freeDStream)> stream(ZSTD_createDStream(),
                                                                           &ZSTD_freeDStream);
   if (!stream) throw DataError("out of memory while unpacking it");
@@ -105,8 +117,8 @@ void unpack_zstd(std::string_view packed, const Take& take) {
     ZSTD_outBuffer output{piece.data(), piece.size(), 0};
     left = ZSTD_decompressStream(stream.get(), &output, &input);
     if (ZSTD_isError(left) != 0U)
-      throw DataError(concat("is damaged at byte ", grouped(static_cast<int64_t>(input.pos)), ": ",
-                             ZSTD_getErrorName(left)));
+      throw DataError(concat("is damaged at byte ", grouped(static_cast<int64_t>(input.pos)),
+                             ": what follows is not zstd; copy or download it again"));
     take({piece.data(), output.pos}, input.pos);
     if (left != 0 && input.pos == input.size && output.pos < output.size)
       throw DataError(
@@ -124,7 +136,8 @@ int64_t size_it_tells(std::string_view packed, bool gzip) {
   }
   const unsigned long long size = ZSTD_getFrameContentSize(packed.data(), packed.size());
   const bool known = size != ZSTD_CONTENTSIZE_UNKNOWN && size != ZSTD_CONTENTSIZE_ERROR;
-  return known ? static_cast<int64_t>(size) : static_cast<int64_t>(packed.size());
+  constexpr auto kMost = static_cast<unsigned long long>(std::numeric_limits<int64_t>::max());
+  return known ? static_cast<int64_t>(std::min(size, kMost)) : static_cast<int64_t>(packed.size());
 }
 
 void check_room(const fs::path& folder, int64_t bytes) {
@@ -166,11 +179,12 @@ Packing packing_of(const fs::path& path) {
   return ending == ".gz" ? Packing::gzip : ending == ".zst" ? Packing::zstd : Packing::none;
 }
 
-// Returns the path of the unpacked file. Rows of Parquet depend on the columns, and on how they are written.
+// Returns the path of the unpacked file. Rows of Parquet depend on the columns, and on how they are written:
+// "rows" counts the ways.
 fs::path unpacked_path(const fs::path& path, const fs::path& cache, std::string content, bool parquet,
                        const UsedColumns& used) {
   const fs::path inner = parquet ? path.stem() += ".jsonl" : path.stem();  // rows.csv of rows.csv.gz
-  if (parquet) content += concat("\nrows 1\n", join(used.columns, "\n"), "\nalso\n", join(used.also, "\n"));
+  if (parquet) content += concat("\nrows 2\n", join(used.columns, "\n"), "\nalso\n", join(used.also, "\n"));
   return cache / "unpacked" /
          concat(inner.stem().string(), "-", checksum(content), inner.extension().string());
 }

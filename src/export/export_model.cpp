@@ -12,6 +12,7 @@
 #include "trainer/formats/checkpoint.h"
 #include "trainer/formats/model_directory.h"
 #include "trainer/formats/peft.h"
+#include "trainer/text/chat_template.h"
 
 #include "adapters/merged_model.h"
 #include "base/progress.h"
@@ -20,6 +21,7 @@
 #include "export/new_output.h"
 #include "export/quantised_export.h"
 #include "formats/json_file.h"
+#include "models/build_model.h"
 #include "weights/weight_format.h"
 
 namespace trainer {
@@ -38,7 +40,10 @@ struct MergeSources {
 // Returns the name of the format that the model is stored in; "": in none.
 std::string stored_in(const fs::path& model) {
   try {
-    const auto stored = read_quantization_config(read_model_config(model));
+    nlohmann::json config = read_model_config(model);
+    ModelWeights weights = read_model_weights(model);
+    settle_files(architecture_of(config, model), model, config, weights);
+    const auto stored = read_quantization_config(config);
     return stored ? stored->format->name().title : "";
   } catch (const FormatError& error) {
     const std::string where = (model / "").string(), what = error.what();
@@ -78,7 +83,7 @@ MergeSources with_other_base(const ExportRequest& request, const fs::path& sourc
   if (in_training) {
     out.trained = {request.base, source, in_training};
     out.trained_in = title_of(*in_training);
-  } else if (fs::exists(named) || fs::exists(source / named)) {
+  } else if (!named.empty() && (fs::exists(named) || fs::exists(source / named))) {
     const fs::path own = base_directory(source);
     out.trained_in = stored_in(own);
     if (!out.trained_in.empty()) out.trained = {own, source};
@@ -90,12 +95,15 @@ MergeSources with_other_base(const ExportRequest& request, const fs::path& sourc
 // go together with this source.
 MergeSources find_merge_sources(const ExportRequest& request, const fs::path& source) {
   if (!is_adapter_directory(source)) return for_model(request, source);
-  if (!request.base.empty() && request.dequantised)
+  // The base of an adapter that names none is the one that it was trained on.
+  const bool is_other = !request.base.empty() && !read_adapter_config(source).base_model_name_or_path.empty();
+  if (is_other && request.dequantised)
     throw ConfigError("--base gives the original weights, and --dequantized asks for others; leave out one");
   const std::optional<Quantisation> in_training = quantisation_in_training(source);
-  if (!request.base.empty()) return with_other_base(request, source, in_training);
+  if (is_other) return with_other_base(request, source, in_training);
   MergeSources out;
-  const fs::path base = base_directory(source);
+  const fs::path base = base_directory(source, request.base);
+  out.options.base = request.base;
   out.merged = {base, source};
   out.trained_in = stored_in(base);
   if (!out.trained_in.empty()) {
@@ -143,7 +151,7 @@ fs::path find_source(const ExportRequest& request) {
   const Progress shown("checking the files");
   const fs::path source = find_directory(request.source);
   verify_model_files(source);
-  const fs::path base = request.base.empty() ? base_directory(source) : request.base;
+  const fs::path base = base_directory(source, request.base);
   if (base != source) verify_model_files(base);
   return source;
 }
@@ -213,6 +221,18 @@ void check_merged(const MergedModel& model, const MergeSources& from, const Quan
   }
 }
 
+// An adapter's files take precedence over those of its base. Its tokenizer_config.json may have no template.
+void copy_companions(const MergedModel& model, const fs::path& out) {
+  copy_companion_files(model.base, out);
+  if (!model.is_adapter()) return;
+  if (has_chat_template(model.source)) remove_chat_templates(out);
+  copy_companion_files(model.source, out);
+  if (has_chat_template(out) || !has_chat_template(model.base)) return;
+  const auto texts = chat_template_texts(model.base);
+  if (const auto usual = texts.find("default"); usual != texts.end())
+    replace_chat_template(out, usual->second);
+}
+
 ExportReport export_merged(const ExportRequest& request, const fs::path& source) {
   const MergeSources from = find_merge_sources(request, source);
   MergedModel model = open_merged(source, from.options);
@@ -227,20 +247,24 @@ ExportReport export_merged(const ExportRequest& request, const fs::path& source)
   write_model_weights(output.directory(), sources, request.max_shard_bytes);
   write_model_config(model.base, output.directory(), model.most_common_dtype(),
                      quantised ? quantised->config_changes() : model.changes);
-  copy_companion_files(model.base, output.directory());
-  if (model.is_adapter()) copy_companion_files(source, output.directory());
+  copy_companions(model, output.directory());
   check_merged(model, from, quantised ? &*quantised : nullptr, output.directory(), report);
   output.complete();
   return report;
 }
 
-// adapter_config.json unchanged, except for a base path that is relative to the adapter's directory.
-void write_config(const fs::path& source, const fs::path& directory) {
+// adapter_config.json unchanged, except for a base path that is relative to the adapter's directory, and for
+// a base that the user has given.
+void write_config(const fs::path& source, const fs::path& given, const fs::path& directory) {
   const char* name = "adapter_config.json";
-  auto config = parse_ordered_json(read_file(source / name));
-  const fs::path base = config.value("base_model_name_or_path", "");
-  if (!fs::exists(base) && fs::exists(source / base))
+  auto config = read_ordered_json_object(source / name);
+  const auto named = config.find("base_model_name_or_path");
+  const fs::path base = named != config.end() && named->is_string() ? named->get<std::string>() : "";
+  if (!given.empty()) {
+    config["base_model_name_or_path"] = fs::canonical(given).string();
+  } else if (!fs::exists(base) && fs::exists(source / base)) {
     config["base_model_name_or_path"] = fs::canonical(source / base).string();
+  }
   write_atomically(directory / name, config.dump(2) + "\n");
 }
 
@@ -250,7 +274,8 @@ void write_config(const fs::path& source, const fs::path& directory) {
 
 ExportReport export_adapter(const ExportRequest& request, const fs::path& source) {
   if (!is_adapter_directory(source)) refuse_no_adapter(source);
-  const nlohmann::json config = read_model_config(base_directory(source));
+  const fs::path base = base_directory(source, request.base);
+  const nlohmann::json config = read_model_config(base);
   read_adapter_config(source);  // refuses what is not supported
   read_adapter_weights(source);
   const SafetensorsFile adapter = read_safetensors(source / kAdapterFile);  // PEFT's own names
@@ -272,9 +297,8 @@ ExportReport export_adapter(const ExportRequest& request, const fs::path& source
   }
   require_space(output.directory(), report.bytes);
   write_safetensors(output.directory() / kAdapterFile, sources, adapter.metadata);
-  write_config(source, output.directory());
+  write_config(source, request.base, output.directory());
   copy_companion_files(source, output.directory());
-  const fs::path base = base_directory(source);
   const std::optional<Quantisation> quantised = quantisation_in_training(source);
   report.check = check_logits(streamed_logits({base, output.directory(), quantised}),
                               require_finite(streamed_logits({base, source, quantised}), source), source,

@@ -1,6 +1,10 @@
 #include "export/gguf_export.h"
 
+#include <algorithm>
+#include <filesystem>
 #include <map>
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -9,7 +13,10 @@
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
+#include "trainer/generation/generation_config.h"
 #include "trainer/text/chat_template.h"
+#include "trainer/text/conversation.h"
+#include "trainer/text/tokenizer.h"
 
 #include "base/progress.h"
 #include "export/gguf_layout.h"
@@ -31,9 +38,28 @@ GgufType stored_type(const MergedModel& model) {
   }
 }
 
+// The token that ends an answer: that of the chat template, or else one that the files name besides the
+// tokenizer's own.
+std::optional<int32_t> end_of_turn(const std::filesystem::path& tokens, const std::filesystem::path& chat,
+                                   const MergedModel& model) {
+  const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(tokens);
+  if (const auto chat_template = load_chat_template(chat)) {
+    if (const auto end = end_of_turn_token(*chat_template, *tokenizer)) return end;
+  }
+  std::vector<int32_t> ends = end_tokens(model.source);
+  if (ends.empty()) ends = end_tokens(model.base);
+  const auto eos = tokenizer->eos_id();
+  if (ends.empty() || (eos && std::ranges::find(ends, *eos) != ends.end())) return std::nullopt;
+  return ends.front();
+}
+
 void add_vocabulary(const MergedModel& model, GgufMetadata& out) {
   const int64_t rows = model.plan.tensors.at(model.embedding).base.shape.at(0);
-  GgufVocabulary vocabulary = read_gguf_vocabulary(model.source, rows);
+  const std::filesystem::path tokens = has_tokenizer(model.source) ? model.source : model.base;
+  const std::filesystem::path chat = has_chat_template(model.source) ? model.source : model.base;
+  GgufVocabulary vocabulary = read_gguf_vocabulary(tokens, rows);
+  const std::optional<int32_t> end = end_of_turn(tokens, chat, model);
+  if (!vocabulary.eos) vocabulary.eos = end;
   const auto add = [&](const char* key, GgufValue value) {
     out.emplace_back(concat("tokenizer.ggml.", key), std::move(value));
   };
@@ -48,6 +74,7 @@ void add_vocabulary(const MergedModel& model, GgufMetadata& out) {
   };
   add_id("bos_token_id", vocabulary.bos);
   add_id("eos_token_id", vocabulary.eos);
+  if (end != vocabulary.eos) add_id("eot_token_id", end);
   add_id("unknown_token_id", vocabulary.unk);
   add_id("padding_token_id", vocabulary.pad);
   add("add_bos_token", vocabulary.add_bos);
@@ -55,7 +82,7 @@ void add_vocabulary(const MergedModel& model, GgufMetadata& out) {
   if (vocabulary.add_space_prefix) add("add_space_prefix", *vocabulary.add_space_prefix);
 
   std::vector<std::string> others;
-  for (auto& [name, text] : chat_template_texts(model.source)) {
+  for (auto& [name, text] : chat_template_texts(chat)) {
     if (name != "default") others.push_back(name);
     out.emplace_back(concat("tokenizer.chat_template", name == "default" ? "" : "." + name), std::move(text));
   }

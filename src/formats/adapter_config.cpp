@@ -5,6 +5,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
+#include "trainer/formats/model_directory.h"
 #include "trainer/formats/peft.h"
 
 #include "base/text.h"
@@ -331,16 +332,40 @@ std::filesystem::path base_directory(const std::filesystem::path& directory) {
   if (!is_adapter_directory(directory)) return directory;
   const AdapterConfig config = read_adapter_config(directory);
   const std::filesystem::path base = config.base_model_name_or_path;
-  if (std::filesystem::exists(base)) return base;
-  if (std::filesystem::exists(directory / base)) return directory / base;
+  if (base.empty()) {
+    throw of_family(ErrorCode::adapter,
+                    FormatError(concat(
+                        (directory / kConfigFile).string(), ": does not name the base model of this adapter ",
+                        "(base_model_name_or_path); write its path there, or give it with --base "
+                        "DIR (generate, chat, eval, merge, export)")));
+  }
+  const bool may_be_path = config.base_model_name_or_path.find('\0') == std::string::npos;
+  std::error_code ignored;
+  if (may_be_path && std::filesystem::exists(base, ignored)) return base;
+  if (may_be_path && std::filesystem::exists(directory / base, ignored)) return directory / base;
   if (auto name = hub::find_name(hub::Kind::model, base.string())) {
+    if (!config.revision.empty() && !hub::is_revision(config.revision)) {
+      throw of_family(ErrorCode::adapter,
+                      FormatError(concat((directory / kConfigFile).string(), ": revision '",
+                                         one_line(config.revision, 80), "' is no branch, tag or commit")));
+    }
     if (!config.revision.empty()) name->revision = config.revision;
     return hub::fetch_model(*name, hub::ModelParts::all);
   }
-  throw of_family(
-      ErrorCode::adapter,
-      FormatError(concat((directory / "adapter_config.json").string(), ": base_model_name_or_path '",
-                         base.string(), "' is not a directory here; set it to the path of the base model")));
+  throw of_family(ErrorCode::adapter,
+                  FormatError(concat((directory / "adapter_config.json").string(),
+                                     ": base_model_name_or_path '", one_line(base.string(), 200),
+                                     "' is not a directory here; set it to the path of the base model, or ",
+                                     "give that with --base DIR (generate, chat, eval, merge, export)")));
+}
+
+std::filesystem::path base_directory(const std::filesystem::path& directory,
+                                     const std::filesystem::path& base) {
+  if (base.empty()) return base_directory(directory);
+  if (!is_adapter_directory(directory))
+    throw ConfigError(concat(directory.string(), ": is a model, not an adapter; leave out --base"));
+  require_model_directory(base);
+  return base;
 }
 
 }  // namespace trainer

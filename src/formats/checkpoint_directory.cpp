@@ -11,6 +11,7 @@
 #include "base/file_facts.h"
 #include "base/text.h"
 #include "formats/checkpoint_manifest.h"
+#include "formats/foreign_checkpoint.h"
 #include "formats/optimizer_state.h"
 
 namespace trainer {
@@ -50,6 +51,21 @@ void require_directory(const fs::path& path) {
                                                                : ": there is no such directory")));
 }
 
+void refuse_foreign_checkpoint(const fs::path& path) {
+  std::error_code ignored;
+  const std::string program = foreign_program(path);
+  const bool is_model =
+      program.empty() && !fs::exists(path / kManifestFile, ignored) &&
+      !fs::exists(path / kOptimizerFile, ignored) &&
+      (fs::exists(path / "config.json", ignored) || fs::exists(path / "adapter_config.json", ignored));
+  if (program.empty() && !is_model) return;
+  throw of_family(ErrorCode::checkpoint,
+                  FormatError(concat(path.string(),
+                                     program.empty() ? ": is a model, not a checkpoint of a run"
+                                                     : ": is a checkpoint of another program, ",
+                                     program, "; no run can resume from it: ", how_to_start_from(path))));
+}
+
 // Returns how a file differs from its entry in the manifest, or "". Reads the file only if its size is right.
 std::string damage_of(const fs::path& path, const ManifestEntry& expected) {
   std::error_code error;
@@ -71,7 +87,7 @@ std::string damage_of(const fs::path& path, const ManifestEntry& expected) {
 }
 
 std::vector<std::string> damages(const fs::path& directory,
-                                 const std::map<std::string, ManifestEntry>& files) {
+                                 const std::map<CheckedName, ManifestEntry>& files) {
   std::vector<std::string> damaged;
   for (const auto& [name, entry] : files) {
     if (const std::string damage = damage_of(directory / name, entry); !damage.empty())
@@ -134,11 +150,12 @@ std::vector<int64_t> checkpoint_steps(const fs::path& output_dir) {
 
 Checkpoint read_checkpoint(const fs::path& path) {
   require_directory(path);
+  refuse_foreign_checkpoint(path);
   const Manifest manifest = read_manifest(path);
   const std::vector<std::string> damaged = damages(path, manifest.files);
   if (!damaged.empty()) throw of_family(ErrorCode::checkpoint, FormatError(join_some(damaged, 10, "; ")));
   Checkpoint checkpoint{path, manifest.step, {}};
-  for (const auto& [name, entry] : manifest.files) checkpoint.files[name] = entry.bytes;
+  for (const auto& [name, entry] : manifest.files) checkpoint.files[name.text()] = entry.bytes;
   return checkpoint;
 }
 
@@ -146,7 +163,7 @@ void verify_model_files(const fs::path& directory) {
   std::error_code error;
   if (!fs::exists(directory / kManifestFile, error)) return;
   Manifest manifest = read_manifest(directory);
-  manifest.files.erase(kOptimizerFile);
+  std::erase_if(manifest.files, [](const auto& file) { return file.first == kOptimizerFile; });
   const std::vector<std::string> damaged = damages(directory, manifest.files);
   if (damaged.empty()) return;
   throw of_family(

@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "base/checked_name.h"
+
 namespace trainer {
 
 // The names of a checkpoint's folder while it is written, replaced or removed.
@@ -32,7 +34,7 @@ struct ManifestEntry {
 
 struct Manifest {
   int64_t step = 0;
-  std::map<std::string, ManifestEntry> files;
+  std::map<CheckedName, ManifestEntry> files;
 };
 
 // Writes the manifest to `directory`, with a checksum over every byte of the manifest itself.

@@ -28,18 +28,6 @@ bool is_checksum(const std::string& text) {
   return text.size() == kBlank.size() && text.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
-// Returns whether a path stays inside the folder. It may be in a subfolder
-// ("additional_chat_templates/tool_use.jinja").
-bool is_inner_path(const std::string& name) {
-  if (name.find('\0') != std::string::npos) return false;
-  for (size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
-    end = name.find('/', begin);
-    const std::string part = name.substr(begin, end - begin);
-    if (part.empty() || part == "." || part == "..") return false;
-  }
-  return true;
-}
-
 // Returns where the digits of the manifest's own checksum begin. write_manifest writes them on the first line
 // after the brace.
 size_t own_digits(const std::string& text, const std::string& where) {
@@ -62,7 +50,7 @@ std::string read_bounded(const fs::path& path) {
 void write_manifest(const fs::path& directory, const Manifest& manifest) {
   Json files = Json::object();
   for (const auto& [name, entry] : manifest.files)
-    files[name] = {{"bytes", entry.bytes}, {"xxh3_64", entry.checksum}};
+    files[name.text()] = {{"bytes", entry.bytes}, {"xxh3_64", entry.checksum}};
   const Json value{{kOwnChecksum, kBlank},
                    {"format_version", kFormatVersion},
                    {"program_version", kVersion},
@@ -93,11 +81,12 @@ Manifest read_manifest(const fs::path& directory) {
   manifest.step = read.required<int64_t>("step");
   const Json files = read.required<Json>("files");
   for (const auto& [name, entry] : files.items()) {
-    const std::string place = concat(where, ": files: '", name, "'");
-    if (!is_inner_path(name)) throw FormatError(concat(place, ": is not a file name"));
+    const std::string place = concat(where, ": files: '", one_line(name, 200), "'");
+    const auto path = CheckedName::path(name);
+    if (!path) throw FormatError(concat(place, ": is not a file name"));
     if (!entry.is_object()) throw FormatError(concat(place, ": is not an object"));
     const JsonReader fields(entry, place);
-    ManifestEntry& file = manifest.files[name];
+    ManifestEntry& file = manifest.files[*path];
     file = {fields.required<int64_t>("bytes"), fields.required<std::string>("xxh3_64")};
     if (file.bytes < 0 || !is_checksum(file.checksum))
       throw FormatError(concat(place, ": has no size and checksum"));
@@ -141,8 +130,11 @@ Checkpoint CheckpointWriter::commit() {
     sync_entry(at->path());
     if (is_folder) continue;
     const std::string name = at->path().lexically_relative(temporary_).generic_string();
+    const auto path = CheckedName::path(name);
+    if (!path)
+      throw FormatError(concat(at->path().string(), ": its name cannot be in a checkpoint; rename it"));
     const auto bytes = static_cast<int64_t>(at->file_size());
-    manifest.files[name] = {bytes, file_checksum(at->path())};
+    manifest.files[*path] = {bytes, file_checksum(at->path())};
     checkpoint.files[name] = bytes;
   }
   if (error) throw FormatError(concat(temporary_.string(), ": cannot be read: ", error.message()));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -145,6 +146,29 @@ Json parse_json_object(const std::string& text, const std::string& where) {
   }
   if (!value.is_object()) throw FormatError(concat(where, ": is not a JSON object"));
   return value;
+}
+
+// Without a parser: most rows are short and flat.
+static bool is_nested_too_deeply(std::string_view json) {
+  int depth = 0;
+  for (size_t at = 0; at < json.size(); at++) {
+    const char c = json[at];
+    if (c == '[' || c == '{') depth++;
+    if (c == ']' || c == '}') depth--;
+    if (depth > kMaxDepth) return true;
+    if (c != '"') continue;
+    for (at++; at < json.size() && json[at] != '"'; at++) {
+      if (json[at] == '\\') at++;
+    }
+  }
+  return false;
+}
+
+std::optional<nlohmann::ordered_json> parse_row(std::string_view line) {
+  if (is_nested_too_deeply(line)) return std::nullopt;
+  auto row = nlohmann::ordered_json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!row.is_object()) return std::nullopt;
+  return row;
 }
 
 template nlohmann::json parse_json_object(const std::string& text, const std::string& where);

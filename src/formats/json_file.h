@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -20,6 +21,10 @@ namespace trainer {
 // the keys; both take linear time.
 template <class Json>
 Json parse_json_object(const std::string& text, const std::string& where);
+
+// Returns the object of one line; nothing if it is none, or nested too deeply. For files of rows whose last
+// line may be half-written, and to which other programs may have written.
+std::optional<nlohmann::ordered_json> parse_row(std::string_view line);
 
 // Throws FormatError also when the file cannot be read.
 nlohmann::json read_json_object(const std::filesystem::path& path);

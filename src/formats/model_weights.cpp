@@ -14,6 +14,7 @@
 #include "trainer/formats/peft.h"
 #include "trainer/formats/safetensors.h"
 
+#include "base/checked_name.h"
 #include "base/file_facts.h"
 #include "base/text.h"
 #include "formats/json_file.h"
@@ -89,20 +90,20 @@ std::vector<std::string> files_ending_in(const fs::path& directory, const std::s
 }
 
 // tensor -> file, from the index. A file must be a plain name: an index never refers to another directory.
-std::map<std::string, std::string> read_index(const fs::path& path) {
+std::map<std::string, CheckedName> read_index(const fs::path& path) {
   const nlohmann::json index = read_json_object(path);
   const auto found = index.find("weight_map");
   if (found == index.end() || !found->is_object() || found->empty()) {
     throw FormatError(concat(path.string(), ": has no weight_map; download it again"));
   }
-  std::map<std::string, std::string> file_of;
+  std::map<std::string, CheckedName> file_of;
   for (const auto& [tensor, file] : found->items()) {
-    const std::string name = file.is_string() ? file.get<std::string>() : "";
-    if (name.empty() || name == ".." || name != fs::path(name).filename().string()) {
-      throw FormatError(
-          concat(path.string(), ": weight_map: '", tensor, "': ", file.dump(), " is not a file name"));
+    const auto name = file.is_string() ? CheckedName::file(file.get_ref<const std::string&>()) : std::nullopt;
+    if (!name) {
+      throw FormatError(concat(path.string(), ": weight_map: '", one_line(tensor, 200),
+                               "': ", one_line(file.dump(), 200), " is not a file name"));
     }
-    file_of[tensor] = name;
+    file_of[tensor] = *name;
   }
   return file_of;
 }
@@ -124,20 +125,20 @@ void add_file(ModelWeights& weights, const fs::path& path) {
 void add_shards(ModelWeights& weights, const fs::path& directory) {
   const fs::path index = directory / kIndexFile;
   const auto listed = read_index(index);
-  std::set<std::string> names;
+  std::set<CheckedName> names;
   for (const auto& [tensor, file] : listed) names.insert(file);
   std::vector<std::string> missing;
-  for (const std::string& name : names) {
-    if (!has_entry(directory / name)) missing.push_back(name);
+  for (const CheckedName& name : names) {
+    if (!has_entry(directory / name)) missing.push_back(name.text());
   }
   if (!missing.empty()) {
     throw FormatError(concat(directory.string(), ": ", missing.size(), " of ", names.size(), " files that ",
                              kIndexFile, " lists are missing: ", join_some(missing), "; download them"));
   }
-  for (const std::string& name : names) add_file(weights, directory / name);
+  for (const CheckedName& name : names) add_file(weights, directory / name);
   for (const auto& [tensor, file] : listed) {
     const auto found = weights.file_of.find(tensor);
-    if (found == weights.file_of.end() || found->second != file) {
+    if (found == weights.file_of.end() || found->second != file.text()) {
       throw FormatError(concat(index.string(), ": tensor '", tensor, "' is not in ", file,
                                "; the index and the files do not belong together; download them again"));
     }

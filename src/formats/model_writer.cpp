@@ -8,6 +8,7 @@
 #include "trainer/formats/model_directory.h"
 #include "trainer/formats/safetensors.h"
 
+#include "base/checked_name.h"
 #include "formats/json_file.h"
 
 namespace trainer {
@@ -143,9 +144,12 @@ void fill_model_weights(const fs::path& directory, const TensorSources& tensors)
     const nlohmann::json index = read_json_object(directory / kIndexFile);
     for (const auto& item : tensors) {
       const auto found = index.at("weight_map").find(item.first);
-      if (found == index.at("weight_map").end())
+      const auto file = found != index.at("weight_map").end() && found->is_string()
+                            ? CheckedName::file(found->get_ref<const std::string&>())
+                            : std::nullopt;
+      if (!file)
         throw FormatError(concat(directory.string(), ": no file has room for the tensor '", item.first, "'"));
-      by_file[found->get<std::string>()].insert(item);
+      by_file[file->text()].insert(item);
     }
   }
   for (const auto& [file, sources] : by_file)
@@ -156,6 +160,38 @@ std::vector<std::string> copy_tokenizer_files(const fs::path& from, const fs::pa
   std::vector<std::string> names(std::begin(kTokenizerFiles), std::end(kTokenizerFiles));
   for (std::string& name : template_files(from)) names.push_back(std::move(name));
   return copy_files(names, from, to);
+}
+
+void remove_other_companions(const fs::path& directory, const std::vector<std::string>& written) {
+  std::vector<std::string> names(std::begin(kTokenizerFiles), std::end(kTokenizerFiles));
+  names.insert(names.end(), std::begin(kOtherFiles), std::end(kOtherFiles));
+  for (std::string& name : template_files(directory)) names.push_back(std::move(name));
+  for (const std::string& name : names) {
+    if (std::ranges::find(written, name) == written.end()) delete_entry(directory / name);
+  }
+  std::error_code ignored;
+  fs::remove(directory / kTemplateFolder, ignored);  // if it is empty
+}
+
+void remove_chat_templates(const fs::path& directory) {
+  for (const std::string& name : template_files(directory)) delete_entry(directory / name);
+  std::error_code ignored;
+  fs::remove(directory / kTemplateFolder, ignored);
+  delete_entry(directory / "chat_template.json");  // read by processors
+  delete_entry(directory / "chat_template.jinja");
+}
+
+std::vector<std::string> replace_chat_template(const fs::path& directory, const std::string& text) {
+  remove_chat_templates(directory);
+  write_atomically(directory / "chat_template.jinja", text);
+  std::vector<std::string> written{"chat_template.jinja"};
+  const fs::path config = directory / "tokenizer_config.json";
+  if (!fs::exists(config)) return written;
+  nlohmann::ordered_json changed = read_ordered_json_object(config);
+  changed["chat_template"] = text;
+  write_json(config, changed);
+  written.emplace_back("tokenizer_config.json");
+  return written;
 }
 
 std::vector<std::string> copy_companion_files(const fs::path& from, const fs::path& to) {

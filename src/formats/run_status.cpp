@@ -11,6 +11,7 @@
 #include "trainer/base/strings.h"
 #include "trainer/formats/run_position.h"
 
+#include "formats/json_file.h"
 #include "formats/trainer_state.h"
 
 namespace trainer {
@@ -37,6 +38,15 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
+// A damaged file may have any number: what no run has is passed over, as it does not fit into what is shown.
+template <class T>
+std::optional<T> number_in(const Json& value) {
+  constexpr double kMost = 1e15;
+  if (!value.is_number()) return std::nullopt;
+  const auto number = value.get<double>();
+  return number >= -kMost && number <= kMost ? std::optional(value.get<T>()) : std::nullopt;
+}
+
 // Takes a value if it is there and has the type.
 template <class T>
 void take(const Json& from, const char* key, T& value) {
@@ -45,14 +55,15 @@ void take(const Json& from, const char* key, T& value) {
   if constexpr (std::is_same_v<T, std::string>) {
     if (found->is_string()) value = found->get<std::string>();
   } else {
-    if (found->is_number()) value = found->get<T>();
+    value = number_in<T>(*found).value_or(value);
   }
 }
 
 template <class T>
 void take(const Json& from, const char* key, std::optional<T>& value) {
   const auto found = from.find(key);
-  if (found != from.end() && found->is_number()) value = found->get<T>();
+  if (found == from.end()) return;
+  if (const auto number = number_in<T>(*found)) value = number;
 }
 
 template <class T>
@@ -113,8 +124,8 @@ RunStatus from_json(const Json& json) {
 
 std::optional<RunStatus> stored(const fs::path& directory) {
   constexpr int64_t kMost = 1 << 20;
-  const Json json = Json::parse(text_of(directory / kStatusFile, kMost), nullptr, /*allow_exceptions=*/false);
-  return json.is_object() ? std::optional(from_json(json)) : std::nullopt;
+  const std::optional<Json> json = parse_row(text_of(directory / kStatusFile, kMost));
+  return json ? std::optional(from_json(*json)) : std::nullopt;
 }
 
 // Rows that are newer than the status, or, without one, all that a look at the end gives.
@@ -122,10 +133,10 @@ void add_last_rows(RunStatus& status, const fs::path& metrics) {
   constexpr int64_t kLast = 1 << 20;
   std::istringstream lines(text_of(metrics, kLast));
   for (std::string line; std::getline(lines, line);) {
-    const Json row = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const std::optional<Json> row = parse_row(line);
     int64_t step = 0;
-    if (row.is_object()) take(row, "step", step);
-    if (row.is_object() && step >= status.step) add_row(status, row);
+    if (row) take(*row, "step", step);
+    if (row && step >= status.step) add_row(status, *row);
   }
 }
 

@@ -1,6 +1,8 @@
 #include "trainer/generation/generation_config.h"
 
 #include <cmath>
+#include <string_view>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -8,11 +10,39 @@
 #include "trainer/base/files.h"
 #include "trainer/base/strings.h"
 
+#include "base/text.h"
+#include "base/warn_once.h"
+#include "formats/generation_keys.h"
+
 namespace trainer {
 namespace {
 
 using nlohmann::json;
 namespace fs = std::filesystem;
+
+constexpr const char* kFile = "generation_config.json";
+
+// Ways of generating, and changes to the scores, that are not supported, with the value that changes nothing.
+const std::pair<std::string_view, json> kRefused[]{
+    {"penalty_alpha", 0.0},
+    {"num_beam_groups", 1},
+    {"diversity_penalty", 0.0},
+    {"constraints", nullptr},
+    {"force_words_ids", nullptr},
+    {"dola_layers", nullptr},
+    {"guidance_scale", 1.0},
+    {"sequence_bias", nullptr},
+    {"encoder_repetition_penalty", 1.0},
+    {"encoder_no_repeat_ngram_size", 0},
+    {"bad_words_ids", nullptr},
+    {"exponential_decay_length_penalty", nullptr},
+    {"watermarking_config", nullptr},
+    {"token_healing", false},
+    {"typical_p", 1.0},
+    {"epsilon_cutoff", 0.0},
+    {"eta_cutoff", 0.0},
+    {"top_h", nullptr},
+    {"max_time", nullptr}};  // the answer would depend on the speed of the machine
 
 // One JSON file with errors that name it.
 class Reader {
@@ -78,13 +108,38 @@ class Reader {
     if (!ids.empty()) id = ids.front();
   }
 
+  // One text or a list of them.
+  void read(const char* key, std::vector<std::string>& texts) const {
+    if (const json* found = find(key)) {
+      texts.clear();
+      for (const json& text : found->is_array() ? *found : json::array({*found})) {
+        if (!text.is_string() || text.empty() || text.get_ref<const std::string&>().empty())
+          wrong(key, "a text or a list of them, none of them empty");
+        texts.push_back(text);
+      }
+    }
+  }
+
+  // Keys that neither the program nor the list of those without effect knows.
+  void warn_of_unknown() const {
+    if (values_.is_null()) return;
+    std::vector<std::string> unknown;
+    for (const auto& [key, value] : values_.items()) {
+      if (!value.is_null() && !is_generation_key(key)) unknown.push_back(key);
+    }
+    if (unknown.empty()) return;
+    warn_once(concat(path_.string(), ": unknown keys are ignored: ", join_some(unknown),
+                     " (docs/model-files.md lists those that are read)"));
+  }
+
   // An unsupported key may only have the value that changes nothing.
   void refuse_unless(const char* key, const json& neutral) const {
     const json* found = find(key);
-    if (found == nullptr || *found == neutral) return;
-    throw FormatError(concat(path_.string(), ": ", key, " (", found->dump().substr(0, 40),
-                             ") is not supported in generation; remove it from the file if it is not "
-                             "needed"));
+    if (found != nullptr && *found != neutral) refuse(key, *found);
+  }
+  void refuse_value(const char* key, const char* value) const {
+    const json* found = find(key);
+    if (found != nullptr && *found == value) refuse(key, *found);
   }
 
   static constexpr double kNoLimit = 1e300;
@@ -100,6 +155,11 @@ class Reader {
     const auto number = value.get<double>();
     return number >= static_cast<double>(least) && number <= static_cast<double>(most);
   }
+  [[noreturn]] void refuse(const char* key, const json& value) const {
+    throw FormatError(concat(path_.string(), ": ", key, " (", value.dump().substr(0, 40),
+                             ") is not supported in generation; remove it from the file if it is not "
+                             "needed"));
+  }
   [[noreturn]] void wrong(const char* key, const std::string& expected) const {
     constexpr size_t kShown = 80;
     throw FormatError(concat(path_.string(), ": ", key, ": must be ", expected, ", is ",
@@ -111,27 +171,9 @@ class Reader {
   json values_;
 };
 
-// Ways of generating, and changes to the scores, that are not supported.
 void refuse_unsupported(const Reader& file) {
-  const std::pair<const char*, json> neutral[] = {{"penalty_alpha", 0.0},
-                                                  {"num_beam_groups", 1},
-                                                  {"diversity_penalty", 0.0},
-                                                  {"constraints", nullptr},
-                                                  {"force_words_ids", nullptr},
-                                                  {"dola_layers", nullptr},
-                                                  {"guidance_scale", 1.0},
-                                                  {"sequence_bias", nullptr},
-                                                  {"encoder_repetition_penalty", 1.0},
-                                                  {"encoder_no_repeat_ngram_size", 0},
-                                                  {"bad_words_ids", nullptr},
-                                                  {"exponential_decay_length_penalty", nullptr},
-                                                  {"watermarking_config", nullptr},
-                                                  {"token_healing", false},
-                                                  {"typical_p", 1.0},
-                                                  {"epsilon_cutoff", 0.0},
-                                                  {"eta_cutoff", 0.0},
-                                                  {"top_h", nullptr}};
-  for (const auto& [key, value] : neutral) file.refuse_unless(key, value);
+  for (const auto& [key, value] : kRefused) file.refuse_unless(key.data(), value);
+  file.refuse_value("cache_implementation", "quantized");
 }
 
 void read_values(const Reader& file, GenerationConfig& out) {
@@ -157,21 +199,32 @@ void read_values(const Reader& file, GenerationConfig& out) {
   file.read("suppress_tokens", out.suppress_tokens);
   file.read("begin_suppress_tokens", out.begin_suppress_tokens);
   file.read("renormalize_logits", out.renormalize_logits);
+  file.read("stop_strings", out.stop_strings);
   std::optional<int32_t> unused;
   file.read("pad_token_id", unused);  // answers are not padded, but a wrong id means that the file is damaged
 }
 
 }  // namespace
 
-GenerationConfig read_generation_config(const fs::path& model_directory, int64_t vocab_size) {
-  const Reader own(model_directory / "generation_config.json", vocab_size),
-      model(model_directory / "config.json", vocab_size);
+GenerationConfig read_generation_config(const fs::path& model_directory, int64_t vocab_size,
+                                        const fs::path& adapter) {
+  const fs::path place = fs::exists(adapter / kFile) ? adapter : model_directory;
+  const Reader own(place / kFile, vocab_size), model(model_directory / "config.json", vocab_size);
   const Reader& file = own.empty() ? model : own;
   GenerationConfig config;
   refuse_unsupported(file);
+  own.warn_of_unknown();
   read_values(file, config);
   if (config.eos_token_ids.empty()) model.read("eos_token_id", config.eos_token_ids);
   return config;
+}
+
+std::vector<int32_t> end_tokens(const fs::path& model_directory) {
+  std::vector<int32_t> ids;
+  for (const char* name : {kFile, "config.json"}) {
+    if (ids.empty()) Reader(model_directory / name, INT32_MAX).read("eos_token_id", ids);
+  }
+  return ids;
 }
 
 }  // namespace trainer

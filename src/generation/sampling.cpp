@@ -82,25 +82,24 @@ void LogitsProcessors::ban(at::Tensor& scores, const std::vector<const Tokens*>&
 
 void LogitsProcessors::force(at::Tensor& scores, const std::vector<const Tokens*>& sequences,
                              int64_t generated) const {
-  if (c_.forced_bos_token_id && sequences.front()->size() == 1) {
-    Elements forced(scores);
-    for (size_t row = 0; row < sequences.size(); row++) forced.add(row, *c_.forced_bos_token_id);
-    scores.fill_(-INFINITY);
-    fill(scores, forced, 0);
-  }
-  if (!c_.forced_eos_token_ids.empty() && generated == c_.max_new_tokens - 1) {
-    Elements forced(scores);
-    for (size_t row = 0; row < sequences.size(); row++) forced.add(row, c_.forced_eos_token_ids);
-    scores.fill_(-INFINITY);
-    fill(scores, forced, 0);
-  }
-  Elements suppressed(scores);
-  const size_t prompt = sequences.front()->size() - static_cast<size_t>(generated);
-  const int64_t begin = prompt > 1 || !c_.forced_bos_token_id ? 0 : 1;
+  // Prompts of a batch may differ in length; each row is treated as it is alone.
+  Elements forced(scores), suppressed(scores);
+  const bool is_last = generated == c_.max_new_tokens - 1;
   for (size_t row = 0; row < sequences.size(); row++) {
+    const size_t prompt = sequences[row]->size() - static_cast<size_t>(generated);
+    const bool forces_bos = c_.forced_bos_token_id && sequences[row]->size() == 1;
+    const bool forces_eos = !c_.forced_eos_token_ids.empty() && is_last;
+    if (forces_bos || forces_eos) scores.select(0, static_cast<int64_t>(row)).fill_(-INFINITY);
+    if (forces_eos) {
+      forced.add(row, c_.forced_eos_token_ids);
+    } else if (forces_bos) {
+      forced.add(row, *c_.forced_bos_token_id);
+    }
+    const int64_t begin = prompt > 1 || !c_.forced_bos_token_id ? 0 : 1;
     suppressed.add(row, c_.suppress_tokens);
     if (generated == begin) suppressed.add(row, c_.begin_suppress_tokens);
   }
+  fill(scores, forced, 0);
   fill(scores, suppressed, -INFINITY);
 }
 

@@ -44,13 +44,13 @@ BlobDownload::BlobDownload(BlobSource source, Progress& progress, const std::ato
     : source_(std::move(source)),
       progress_(progress),
       stop_(stop),
-      blob_(source_.repository.blob(source_.location.etag)),
+      blob_(source_.repository.blob(source_.blob)),
       size_(source_.location.size) {
   chunk_bytes_ = std::clamp(size_ / 64 / kMegabyte * kMegabyte, 2 * kMegabyte, 32 * kMegabyte);
 }
 
 void BlobDownload::run() {
-  const BlobLock lock(source_.repository.lock_file(source_.location.etag), source_.path);
+  const BlobLock lock(source_.repository.lock_file(source_.blob), source_.path.text(), blob_);
   std::error_code ignored;
   if (fs::exists(blob_, ignored)) {
     progress_.add(std::max<int64_t>(size_, 0));
@@ -64,7 +64,7 @@ void BlobDownload::run() {
   if (fetch_and_check()) return finish();
   restart();
   throw HubError(concat(source_.name.id, "/", source_.path, ": what ", net::origin_of(source_.location.url),
-                        " sends does not have the hash that the hub names, ", source_.location.etag,
+                        " sends does not have the hash that the hub names, ", source_.location.hash,
                         "; does a proxy change it, or is HF_ENDPOINT a damaged mirror?"));
 }
 
@@ -147,19 +147,19 @@ bool BlobDownload::fetch_and_check() {
     restart();
     fetch_ranges();
   }
-  auto hash = ContentHash::of_kind(source_.location.etag, size_);
-  if (!hash) {
+  if (source_.location.hash.empty()) {
     log::warning(concat(source_.path, ": the hub names no hash of it, so that only its size is checked"));
     return true;
   }
+  ContentHash hash(source_.location.hash, size_);
   std::vector<char> buffer(kMegabyte);
   for (int64_t at = 0; at < size_;) {
     const size_t bytes = partial_->read_at(at, buffer.data(), buffer.size());
     if (bytes == 0) return false;
-    hash->add({buffer.data(), bytes});
+    hash.add({buffer.data(), bytes});
     at += static_cast<int64_t>(bytes);
   }
-  return hash->digits() == source_.location.etag;
+  return hash.digits() == source_.location.hash;
 }
 
 void BlobDownload::fetch_ranges() {
@@ -202,19 +202,24 @@ void BlobDownload::fail(std::exception_ptr failure) {
 }
 
 void BlobDownload::fetch(Server& server, Range range) {
-  int64_t at = range.begin;
+  int64_t at = range.begin, counted_from = at;
+  auto since = std::chrono::steady_clock::now();
   for (int failed = 0;;) {
     const bool resumes = range.end >= 0 && !whole_only_;
     if (!resumes && at > range.begin) {  // from the beginning again
       progress_.add(range.begin - at);
       counted_ += range.begin - at;
-      at = range.begin;
+      counted_from = at = range.begin;
     }
-    const int64_t before = at;
     std::optional<net::Response> answer;
     const std::string problem = fetch_once(server, range, at, answer);
     if (problem.empty()) break;
-    if (resumes && at > before) failed = 0;
+    // A server that sends a few bytes now and then would take for ever.
+    if (resumes && static_cast<double>(at - counted_from) > Server::kLeastRate * seconds_since(since)) {
+      failed = 0;
+      counted_from = at;
+      since = std::chrono::steady_clock::now();
+    }
     if (++failed >= Server::kAttempts) {
       if (answer && !answer->is_success()) server.refuse(*answer, source_.path);
       throw HubError(concat(source_.name.id, "/", source_.path, ": ", problem, "; ", Server::kAttempts,
@@ -233,7 +238,8 @@ std::string BlobDownload::fetch_once(Server& server, const Range& range, int64_t
     location = source_.location;
   }
   if (stop_)
-    throw net::NetworkError(net::NetworkError::Reason::aborted, source_.path + ": the download was ended");
+    throw net::NetworkError(net::NetworkError::Reason::aborted,
+                            concat(source_.path, ": the download was ended"));
   if (at == range.end) return "";
   net::Request request;
   const bool is_part = range.end >= 0 && (at > 0 || range.end < size_);
@@ -297,16 +303,11 @@ void BlobDownload::finish() {
   delete_entry(state_path_);
 }
 
-std::optional<ContentHash> ContentHash::of_kind(const std::string& expected, int64_t size) {
-  const bool is_hex = expected.find_first_not_of("0123456789abcdef") == std::string::npos;
-  if (!is_hex || (expected.size() != 64 && expected.size() != 40)) return std::nullopt;
-  return ContentHash(expected.size() == 64, size);
-}
-
-ContentHash::ContentHash(bool is_sha256, int64_t size) : is_sha256_(is_sha256) {
+ContentHash::ContentHash(const CheckedName& expected, int64_t size)
+    : is_sha256_(expected.text().size() == 2 * SHA256_DIGEST_SIZE) {
   sha256_init(&sha256_);
   sha1_init(&sha1_);
-  if (!is_sha256) add(concat("blob ", size, std::string_view("\0", 1)));
+  if (!is_sha256_) add(concat("blob ", size, std::string_view("\0", 1)));
 }
 
 void ContentHash::add(std::string_view bytes) {
@@ -317,14 +318,22 @@ void ContentHash::add(std::string_view bytes) {
   }
 }
 
-std::string ContentHash::digits() {
+CheckedName ContentHash::digits() {
   std::array<uint8_t, SHA256_DIGEST_SIZE> digest{};
   const size_t size = is_sha256_ ? SHA256_DIGEST_SIZE : SHA1_DIGEST_SIZE;
   is_sha256_ ? sha256_digest(&sha256_, size, digest.data()) : sha1_digest(&sha1_, size, digest.data());
   constexpr const char* kHex = "0123456789abcdef";
   std::string text;
   for (size_t i = 0; i < size; i++) text += {kHex[digest[i] >> 4], kHex[digest[i] & 15]};
-  return text;
+  return CheckedName::hash(text).value();
+}
+
+CheckedName name_without_hash(const CheckedName& commit, const CheckedName& path) {
+  const std::string text = concat(commit, "/", path);
+  const auto any_sha256 = CheckedName::hash(std::string(2 * SHA256_DIGEST_SIZE, '0'));
+  ContentHash hash(any_sha256.value(), 0);
+  hash.add(text);
+  return hash.digits();
 }
 
 }  // namespace trainer::hub

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/checked_name.h"
 #include "base/progress.h"
 #include "base/special_files.h"
 #include "hub/cache.h"
@@ -26,8 +27,9 @@ struct BlobSource {
   const Settings& settings;
   const Name& name;
   const CachedRepository& repository;
-  std::string commit, path;
+  CheckedName commit, path;
   Location location;
+  CheckedName blob;  // the name of the content in the cache
 };
 
 class BlobDownload {
@@ -81,23 +83,23 @@ class BlobDownload {
   std::chrono::steady_clock::time_point saved_{};
 };
 
-// The hash by which the hub names a file's content.
-
-// SHA-256 of the content, or git's SHA-1 of a blob.
+// The hash by which the hub names a file's content: its SHA-256, or git's SHA-1 of a blob.
 class ContentHash {
  public:
-  // `expected`: 64 or 40 hexadecimal digits decide which. nullopt for other texts, which are no hashes of the
-  // content.
-  static std::optional<ContentHash> of_kind(const std::string& expected, int64_t size);
+  // `expected`: its length decides which.
+  ContentHash(const CheckedName& expected, int64_t size);
 
   void add(std::string_view bytes);
-  std::string digits();  // once, after all bytes
+  CheckedName digits();  // once, after all bytes
 
  private:
-  ContentHash(bool is_sha256, int64_t size);
   bool is_sha256_;
   sha256_ctx sha256_;
   sha1_ctx sha1_;
 };
+
+// Returns the name in the cache of a file of which the hub names no hash: it depends on the commit and the
+// path, so that no text of the server becomes a file's name.
+CheckedName name_without_hash(const CheckedName& commit, const CheckedName& path);
 
 }  // namespace trainer::hub

@@ -1,5 +1,6 @@
 #include "hub/cache.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -10,8 +11,7 @@
 #include <sys/stat.h>
 #include <thread>
 #include <unistd.h>
-
-#include <nlohmann/json.hpp>
+#include <utility>
 
 #include "trainer/base/error.h"
 #include "trainer/base/files.h"
@@ -24,7 +24,6 @@ namespace trainer::hub {
 namespace fs = std::filesystem;
 namespace {
 
-using Json = nlohmann::ordered_json;
 using namespace std::chrono_literals;
 
 const char* prefix_of(Kind kind) { return kind == Kind::model ? "models--" : "datasets--"; }
@@ -33,26 +32,6 @@ std::string folder_name(const Name& name) {
   std::string id = name.id;
   id.replace(id.find('/'), 1, "--");
   return prefix_of(name.kind) + id;
-}
-
-RemoteFile read_entry(const std::string& path, const Json& entry) {
-  RemoteFile file;
-  file.path = path;
-  file.size = entry.at("size").get<int64_t>();
-  file.blob_id = entry.at("blob_id").get<std::string>();
-  file.sha256 = entry.value("lfs_sha256", "");
-  file.xet_hash = entry.value("xet_hash", "");
-  return file;
-}
-
-Json as_entry(const RemoteFile& file) {
-  Json entry{{"size", file.size}, {"blob_id", file.blob_id}};
-  if (!file.sha256.empty()) {
-    entry["lfs_sha256"] = file.sha256;
-    entry["lfs_size"] = file.size;
-  }
-  if (!file.xet_hash.empty()) entry["xet_hash"] = file.xet_hash;
-  return entry;
 }
 
 // As write_atomically(), also where several processes write the same file at once.
@@ -84,72 +63,71 @@ std::optional<Name> name_of_folder(const std::string& folder) {
   return std::nullopt;
 }
 
-CachedRepository::CachedRepository(const fs::path& cache, const Name& name)
-    : cache_(cache), folder_(cache / folder_name(name)), name_(name) {}
+CachedRepository::CachedRepository(const fs::path& cache, const Name& name) : cache_(cache) {
+  const auto folder = CheckedName::file(folder_name(name));
+  const auto reference = CheckedName::path(name.revision.empty() ? "main" : name.revision);
+  if (!folder || !reference)
+    throw FormatError(concat(one_line(name.text(), 80), ": ",
+                             folder ? "the revision is no branch, tag or commit" : "is no name on the hub"));
+  folder_ = cache / *folder;
+  reference_ = *reference;
+  commit_ = CheckedName::commit(name.revision).value_or(CheckedName());
+}
 
-std::string CachedRepository::commit() const {
-  if (is_commit(name_.revision)) return name_.revision;
-  std::ifstream file(folder_ / "refs" / (name_.revision.empty() ? "main" : name_.revision));
+CheckedName CachedRepository::commit() const {
+  if (!commit_.empty()) return commit_;
+  std::error_code ignored;
+  if (!fs::is_regular_file(reference(), ignored)) return {};
+  std::ifstream file(reference());
   std::string commit;
   file >> commit;
-  return is_commit(commit) ? commit : "";
+  return CheckedName::commit(commit).value_or(CheckedName());
 }
 
-void CachedRepository::keep_commit(const std::string& commit) const {
-  if (is_commit(name_.revision) || this->commit() == commit) return;
-  const fs::path file = folder_ / "refs" / (name_.revision.empty() ? "main" : name_.revision);
-  make_directories(file.parent_path());
-  write_shared(file, commit);
+void CachedRepository::keep_commit(const CheckedName& commit) const {
+  if (!commit_.empty() || this->commit() == commit) return;
+  make_directories(reference().parent_path());
+  write_shared(reference(), commit.text());
 }
 
-bool CachedRepository::has(const std::string& commit, const std::string& path) const {
+bool CachedRepository::has(const CheckedName& commit, const CheckedName& path) const {
   std::error_code ignored;
   return fs::is_regular_file(snapshot(commit) / path, ignored);
 }
 
-void CachedRepository::link(const std::string& commit, const std::string& path,
-                            const std::string& etag) const {
+void CachedRepository::link(const CheckedName& commit, const CheckedName& path,
+                            const CheckedName& blob_name) const {
   const fs::path pointer = snapshot(commit) / path;
-  make_link(fs::path(blob(etag)).lexically_relative(pointer.parent_path()), pointer);
+  make_link(blob(blob_name).lexically_relative(pointer.parent_path()), pointer);
 }
 
-std::optional<Listing> CachedRepository::listing(const std::string& commit) const {
-  const fs::path file = folder_ / "trees" / (commit + ".json");
+std::optional<Listing> CachedRepository::listing(const CheckedName& commit) const {
+  const fs::path file = folder_ / "trees" / (commit.text() + ".json");
   std::error_code ignored;
   if (!fs::is_regular_file(file, ignored)) return std::nullopt;
   try {
-    const Json tree = Json::parse(read_file(file));
-    if (tree.at("format_version") != 1) return std::nullopt;
-    Listing listing;
-    listing.commit = commit;
-    for (const auto& [path, entry] : tree.at("files").items())
-      listing.files.push_back(read_entry(path, entry));
-    return listing;
-  } catch (const std::exception& error) {  // it can be asked for again
+    return read_tree(read_file(file), commit);
+  } catch (const FormatError& error) {  // it can be asked for again
     log::debug(concat(file.string(), ": is not used: ", error.what()));
     return std::nullopt;
   }
 }
 
 void CachedRepository::keep_listing(const Listing& listing) const {
-  Json files = Json::object();
-  for (const RemoteFile& file : listing.files) {
-    if (file.size < 0 || file.blob_id.empty()) return;  // a server that says less
-    files[file.path] = as_entry(file);
-  }
+  const std::string text = tree_text(listing);
+  if (text.empty()) return;
   make_directories(folder_ / "trees");
-  write_shared(folder_ / "trees" / (listing.commit + ".json"),
-               Json{{"format_version", 1}, {"files", files}}.dump(1));
+  write_shared(folder_ / "trees" / (listing.commit.text() + ".json"), text);
 }
 
-fs::path CachedRepository::lock_file(const std::string& etag) const {
-  return cache_ / ".locks" / folder_.filename() / (etag + ".lock");
+fs::path CachedRepository::lock_file(const CheckedName& blob_name) const {
+  return locks() / (blob_name.text() + ".lock");
 }
 
 void CachedRepository::prepare() const {
   make_directories(folder_ / "blobs");
   make_directories(folder_ / "snapshots");
-  make_directories(lock_file("").parent_path());
+  make_directories(locks());
   std::error_code ignored;
   if (!fs::exists(cache_ / "CACHEDIR.TAG", ignored)) write_shared(cache_ / "CACHEDIR.TAG", kCacheTag);
 }
@@ -164,30 +142,72 @@ std::vector<std::string> cached_ids(const fs::path& cache, Kind kind) {
   return ids;
 }
 
-BlobLock::BlobLock(const fs::path& file, const std::string& what) {
+namespace {
+
+// Changes while the blob is being downloaded.
+std::string state_of(const fs::path& blob) {
+  std::string state;
+  std::error_code error;
+  const std::string begin = blob.filename().string();
+  for (fs::directory_iterator at(blob.parent_path(), error), end; !error && at != end; at.increment(error)) {
+    struct stat info {};
+    if (!at->path().filename().string().starts_with(begin) || ::stat(at->path().c_str(), &info) != 0)
+      continue;
+    state +=
+        concat(info.st_ino, " ", info.st_size, " ", info.st_mtim.tv_sec, ".", info.st_mtim.tv_nsec, "\n");
+  }
+  return state;
+}
+
+}  // namespace
+
+BlobLock::BlobLock(const fs::path& file, const std::string& what, const fs::path& blob,
+                   std::chrono::milliseconds patience) {
   const auto still_there = [&] {
     struct stat ours {
     }, theirs{};
     return ::fstat(fd_, &ours) == 0 && ::stat(file.c_str(), &theirs) == 0 && ours.st_ino == theirs.st_ino;
   };
-  auto said = std::chrono::steady_clock::now() - 8s;
   do {  // until the locked file is the one that others see
     if (fd_ >= 0) ::close(fd_);
     fd_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0664);
     if (fd_ < 0) throw FormatError(concat(file.string(), ": cannot be opened: ", std::strerror(errno)));
-    while (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
-      if (errno == EINTR) continue;
-      if (errno != EWOULDBLOCK) {
-        is_exclusive_ = false;
-        return;
-      }
-      if (std::chrono::steady_clock::now() - said > 10s) {
-        log::info(concat(what, ": another process downloads it; waiting"));
-        said = std::chrono::steady_clock::now();
-      }
-      std::this_thread::sleep_for(100ms);
+    wait(file, what, blob, patience);
+  } while (is_exclusive_ && !still_there());
+}
+
+void BlobLock::wait(const fs::path& file, const std::string& what, const fs::path& blob,
+                    std::chrono::milliseconds patience) {
+  using Clock = std::chrono::steady_clock;
+  auto said = Clock::now() - 8s, looked = said, changed = Clock::now();
+  std::string state;
+  while (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EINTR) continue;
+    if (errno != EWOULDBLOCK) {
+      is_exclusive_ = false;
+      return;
     }
-  } while (!still_there());
+    const auto now = Clock::now();
+    if (now - looked > std::min<std::chrono::nanoseconds>(1s, patience / 4)) {
+      looked = now;
+      if (std::string seen = state_of(blob); seen != state) {
+        state = std::move(seen);
+        changed = now;
+      }
+    }
+    if (now - changed > patience) {
+      ::close(std::exchange(fd_, -1));
+      throw FormatError(concat(what, ": another process holds ", file.string(),
+                               ", and has downloaded nothing for ",
+                               duration_string(std::chrono::duration<double>(patience).count()),
+                               "; end it (fuser -v shows which it is), and start again"));
+    }
+    if (now - said > 10s) {
+      log::info(concat(what, ": another process downloads it; waiting"));
+      said = now;
+    }
+    std::this_thread::sleep_for(100ms);
+  }
 }
 
 BlobLock::~BlobLock() {

@@ -2,30 +2,17 @@
 // https://huggingface.co/docs/huggingface_hub/guides/manage-cache
 #pragma once
 
-#include <cstdint>
+#include <chrono>
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/checked_name.h"
+#include "hub/listing.h"
 #include "hub/name.h"
 
 namespace trainer::hub {
-
-// A file of a repository at a commit.
-struct RemoteFile {
-  std::string path;
-  int64_t size = -1;     // -1: the server does not say
-  std::string blob_id;   // its git SHA-1
-  std::string sha256;    // a large file's; empty: the file is in git itself
-  std::string xet_hash;  // is only kept for other programs
-};
-
-// The files of a repository at a commit.
-struct Listing {
-  std::string commit;
-  std::vector<RemoteFile> files;
-};
 
 // The name without a revision that a folder of the cache stands for ("models--google--flan-t5-xl").
 std::optional<Name> name_of_folder(const std::string& folder);
@@ -33,30 +20,37 @@ std::optional<Name> name_of_folder(const std::string& folder);
 // One repository in the cache. What writes throws FormatError when the cache cannot be written.
 class CachedRepository {
  public:
+  // Throws FormatError when the name's revision is none: it becomes a path.
   CachedRepository(const std::filesystem::path& cache, const Name& name);
 
-  // The commit that the name's revision stood for when it was downloaded last; "" when it is not known here.
-  std::string commit() const;
-  void keep_commit(const std::string& commit) const;
+  // The commit that the name's revision stood for when it was downloaded last; empty when it is not known
+  // here.
+  CheckedName commit() const;
+  void keep_commit(const CheckedName& commit) const;
 
-  std::filesystem::path snapshot(const std::string& commit) const { return folder_ / "snapshots" / commit; }
-  std::filesystem::path blob(const std::string& etag) const { return folder_ / "blobs" / etag; }
+  std::filesystem::path snapshot(const CheckedName& commit) const { return folder_ / "snapshots" / commit; }
+  // `name`: the hash of the content, or what stands for it.
+  std::filesystem::path blob(const CheckedName& name) const { return folder_ / "blobs" / name; }
   // Returns whether this file of the snapshot is there; false for links that lead nowhere.
-  bool has(const std::string& commit, const std::string& path) const;
+  bool has(const CheckedName& commit, const CheckedName& path) const;
   // Makes the link of the snapshot to the blob.
-  void link(const std::string& commit, const std::string& path, const std::string& etag) const;
+  void link(const CheckedName& commit, const CheckedName& path, const CheckedName& blob_name) const;
 
   // The list of files that was kept for a commit.
-  std::optional<Listing> listing(const std::string& commit) const;
+  std::optional<Listing> listing(const CheckedName& commit) const;
   void keep_listing(const Listing& listing) const;
 
-  std::filesystem::path lock_file(const std::string& etag) const;
+  std::filesystem::path lock_file(const CheckedName& blob_name) const;
   // Makes the folders that downloads need.
   void prepare() const;
 
  private:
+  std::filesystem::path locks() const { return cache_ / ".locks" / folder_.filename(); }
+  std::filesystem::path reference() const { return folder_ / "refs" / reference_; }
+
   std::filesystem::path cache_, folder_;
-  Name name_;
+  CheckedName commit_;     // the revision, if it is a commit
+  CheckedName reference_;  // else the branch or tag
 };
 
 // Names of the same kind in the cache.
@@ -66,7 +60,10 @@ std::vector<std::string> cached_ids(const std::filesystem::path& cache, Kind kin
 // no locks, it is held by all.
 class BlobLock {
  public:
-  BlobLock(const std::filesystem::path& file, const std::string& what);
+  // `what`: is downloaded under the lock; `blob`: its files, whose names begin so, change while that goes on.
+  // Throws FormatError when another process holds the lock for longer than `patience` without changing them.
+  BlobLock(const std::filesystem::path& file, const std::string& what, const std::filesystem::path& blob,
+           std::chrono::milliseconds patience = std::chrono::minutes(10));
   ~BlobLock();
   BlobLock(const BlobLock&) = delete;
   BlobLock& operator=(const BlobLock&) = delete;
@@ -74,6 +71,9 @@ class BlobLock {
   bool is_exclusive() const { return is_exclusive_; }
 
  private:
+  void wait(const std::filesystem::path& file, const std::string& what, const std::filesystem::path& blob,
+            std::chrono::milliseconds patience);
+
   int fd_ = -1;
   bool is_exclusive_ = true;
 };

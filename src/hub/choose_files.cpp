@@ -5,10 +5,8 @@
 #include <cctype>
 #include <fnmatch.h>
 #include <map>
-#include <regex>
 #include <set>
-
-#include <nlohmann/json.hpp>
+#include <unordered_set>
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
@@ -20,11 +18,16 @@ namespace {
 
 // Data files, by their ending; of compressed ones the ending below.
 bool is_data_file(const std::string& path) {
-  static const std::regex ending(".*\\.(parquet|(jsonl?|csv|tsv)(\\.(gz|zst))?)");
+  std::string_view plain = path;
+  for (const std::string_view ending : {".gz", ".zst"}) {
+    if (plain.ends_with(ending)) plain.remove_suffix(ending.size());
+  }
+  const bool has_ending = path.ends_with(".parquet") ||
+                          std::ranges::any_of(std::array{".json", ".jsonl", ".csv", ".tsv"},
+                                              [&](const char* ending) { return plain.ends_with(ending); });
   static const std::set<std::string> about{"dataset_infos.json", "dataset_info.json", "dataset_dict.json",
                                            "config.json",        "state.json",        "metadata.json"};
-  return std::regex_match(path, ending) && !about.contains(path.substr(path.rfind('/') + 1)) &&
-         !path.starts_with('.');
+  return has_ending && !about.contains(path.substr(path.rfind('/') + 1)) && !path.starts_with('.');
 }
 
 std::vector<std::string> words_of(const std::string& path) {
@@ -52,21 +55,43 @@ std::string split_of(const std::string& path) {
   return "";
 }
 
+// Returns how many characters at the beginning have the form: d is a digit, h one of a hash; 0: none have.
+size_t length_of(std::string_view form, std::string_view text) {
+  const auto has = [](char c, char kind) {
+    const bool is_digit = c >= '0' && c <= '9';
+    return kind == 'd' ? is_digit : kind == 'h' ? is_digit || (c >= 'a' && c <= 'f') : c == kind;
+  };
+  return text.size() >= form.size() && std::ranges::equal(text.substr(0, form.size()), form, has)
+             ? form.size()
+             : 0;
+}
+
 // Files of one set of rows have one pattern: "data/train-*.parquet" of
-// "data/train-00000-of-00002-ab12.parquet".
+// "data/train-00000-of-00002-ab12.parquet". Without shards, each number counts: "part*.jsonl".
 std::string pattern_of(const std::string& path) {
-  static const std::regex shard("-[0-9]{5}-of-[0-9]{5}(-[0-9a-f]{16})?"), digits("[0-9]+");
-  const size_t slash = path.rfind('/');
-  const std::string folder = slash == std::string::npos ? "" : path.substr(0, slash + 1);
-  std::string file = path.substr(folder.size());
-  const std::string short_name = std::regex_replace(file, shard, "-*");
-  return folder + (short_name != file ? short_name : std::regex_replace(file, digits, "*"));
+  constexpr std::string_view kShard = "-ddddd-of-ddddd", kHash = "-hhhhhhhhhhhhhhhh";
+  const size_t begin = path.rfind('/') + 1;  // 0 without a folder
+  const std::string_view file = std::string_view(path).substr(begin);
+  std::string with_shards, with_numbers;
+  for (size_t at = 0, shard = 0; at < file.size(); at += std::max<size_t>(shard, 1)) {
+    shard = length_of(kShard, file.substr(at));
+    if (shard > 0) shard += length_of(kHash, file.substr(at + shard));
+    with_shards += shard > 0 ? "-*" : std::string(1, file[at]);
+  }
+  bool in_number = false;
+  for (const char c : file) {
+    const bool is_digit = c >= '0' && c <= '9';
+    if (!is_digit) with_numbers += c;
+    if (is_digit && !in_number) with_numbers += '*';
+    in_number = is_digit;
+  }
+  return path.substr(0, begin) + (with_shards != file ? with_shards : with_numbers);
 }
 
 std::vector<RemoteFile> of_split(const std::vector<RemoteFile>& files, const std::string& split) {
   std::vector<RemoteFile> out;
   std::ranges::copy_if(files, std::back_inserter(out),
-                       [&](const RemoteFile& file) { return split_of(file.path) == split; });
+                       [&](const RemoteFile& file) { return split_of(file.path.text()) == split; });
   return out;
 }
 
@@ -80,7 +105,7 @@ std::string choices(Name name, const std::set<std::string>& paths) {
 
 std::set<std::string> patterns_of(const std::vector<RemoteFile>& files) {
   std::set<std::string> patterns;
-  for (const RemoteFile& file : files) patterns.insert(pattern_of(file.path));
+  for (const RemoteFile& file : files) patterns.insert(pattern_of(file.path.text()));
   return patterns;
 }
 
@@ -113,7 +138,7 @@ std::vector<RemoteFile> choose_split(const Name& name, const std::vector<RemoteF
 std::vector<RemoteFile> data_files_in(const std::vector<RemoteFile>& files, const std::string& folder) {
   std::vector<RemoteFile> out;
   std::ranges::copy_if(files, std::back_inserter(out), [&](const RemoteFile& file) {
-    return file.path.starts_with(folder) && is_data_file(file.path);
+    return file.path.text().starts_with(folder) && is_data_file(file.path.text());
   });
   return out;
 }
@@ -135,6 +160,28 @@ bool matches(const std::string& pattern, const std::string& path) {
   if (::fnmatch(pattern.c_str(), path.c_str(), 0) == 0) return true;
   return folders != std::string::npos && matches(std::string(pattern).erase(folders, 3), path);
 }
+
+// Many patterns. A card may name each of its files.
+class Patterns {
+ public:
+  explicit Patterns(const std::vector<std::string>& all) {
+    for (const std::string& one : all) {
+      if (one.find_first_of("*?[\\") == std::string::npos) {
+        paths_.insert(one);
+      } else if (paths_.insert(one).second) {
+        patterns_.push_back(one);
+      }
+    }
+  }
+  bool match(const std::string& path) const {
+    return paths_.contains(path) ||
+           std::ranges::any_of(patterns_, [&](const std::string& one) { return matches(one, path); });
+  }
+
+ private:
+  std::unordered_set<std::string> paths_;
+  std::vector<std::string> patterns_;
+};
 
 // The subset that the path names, or the default one; nullptr: names of files and folders decide.
 const Subset* subset_of(const Name& name, const std::vector<Subset>& subsets) {
@@ -189,15 +236,16 @@ std::vector<RemoteFile> choose_in_subset(const Name& name, const Listing& listin
     return choose_split(name, files, split);
   }
   const CardSplit wanted = choose_card_split(name, subset, split);
+  const Patterns patterns(wanted.patterns);
   std::vector<RemoteFile> chosen;
   std::string other;
   for (const RemoteFile& file : listing.files) {
-    if (std::ranges::none_of(wanted.patterns, [&](const auto& one) { return matches(one, file.path); }))
-      continue;
-    if (is_data_file(file.path)) {
+    const std::string& path = file.path.text();
+    if (!patterns.match(path)) continue;
+    if (is_data_file(path)) {
       chosen.push_back(file);
     } else {
-      other = file.path;
+      other = path;
     }
   }
   if (!chosen.empty()) return chosen;
@@ -210,7 +258,7 @@ std::vector<RemoteFile> choose_in_subset(const Name& name, const Listing& listin
 
 [[noreturn]] void refuse_path(const Name& name, const Listing& listing) {
   std::vector<std::string> known;
-  for (const RemoteFile& file : data_files_in(listing.files, "")) known.push_back(file.path);
+  for (const RemoteFile& file : data_files_in(listing.files, "")) known.push_back(file.path.text());
   const std::string near = closest(name.path, known);
   throw DataError(concat("the data set ", name.id, " has no file '", name.path, "'",
                          near.empty()
@@ -218,42 +266,11 @@ std::vector<RemoteFile> choose_in_subset(const Name& name, const Listing& listin
                              : concat("; did you mean ", name.id, "/", near, "?")));
 }
 
-constexpr std::array kConfigFiles{"config.json", "adapter_config.json"};
-constexpr std::array kTextFiles{"generation_config.json",
-                                "tokenizer.json",
-                                "tokenizer_config.json",
-                                "special_tokens_map.json",
-                                "added_tokens.json",
-                                "vocab.json",
-                                "merges.txt",
-                                "vocab.txt",
-                                "spiece.model",
-                                "tokenizer.model",
-                                "chat_template.jinja",
-                                "chat_template.json"};
-constexpr const char* kTemplates = "additional_chat_templates/";
-constexpr const char *kWeights = "model.safetensors", *kIndex = "model.safetensors.index.json",
-                     *kAdapter = "adapter_model.safetensors";
-constexpr std::array kTokenizers{"tokenizer.json", "spiece.model", "tokenizer.model", "vocab.json"};
-
-bool is_shard(const std::string& path) {
-  static const std::regex shard("model-[0-9]{5}-of-[0-9]{5}\\.safetensors");
-  return std::regex_match(path, shard);
-}
-
-template <size_t N>
-bool is_in(const std::array<const char*, N>& names, const std::string& path) {
-  return std::ranges::find(names, path) != names.end();
-}
-
-bool lists(const Listing& listing, const std::string& path) {
-  return std::ranges::any_of(listing.files, [&](const RemoteFile& file) { return file.path == path; });
-}
-
 }  // namespace
 
 bool depends_on_subsets(const Name& name, const Listing& listing) {
-  const bool is_file = std::ranges::find(listing.files, name.path, &RemoteFile::path) != listing.files.end();
+  const bool is_file =
+      std::ranges::any_of(listing.files, [&](const RemoteFile& file) { return file.path == name.path; });
   return !is_file && !is_pattern(name.path);
 }
 
@@ -272,7 +289,8 @@ std::vector<RemoteFile> choose_data_files(const Name& name, const Listing& listi
   std::vector<RemoteFile> chosen;
   const bool pattern = is_pattern(name.path);
   for (const RemoteFile& file : listing.files) {
-    const bool found = pattern && matches(name.path, file.path) && is_data_file(file.path);
+    const std::string& path = file.path.text();
+    const bool found = pattern && is_data_file(path) && matches(name.path, path);
     if (file.path == name.path || found) chosen.push_back(file);
   }
   if (chosen.empty() && !pattern) {
@@ -281,46 +299,6 @@ std::vector<RemoteFile> choose_data_files(const Name& name, const Listing& listi
   }
   if (chosen.empty()) refuse_path(name, listing);
   return chosen;
-}
-
-std::vector<RemoteFile> choose_model_files(const Listing& listing, ModelParts parts) {
-  std::vector<RemoteFile> first, weights;
-  const bool single = lists(listing, kWeights);
-  for (const RemoteFile& file : listing.files) {
-    const bool is_text = is_in(kTextFiles, file.path) || file.path.starts_with(kTemplates);
-    const bool is_weight = file.path == kWeights || file.path == kAdapter ||
-                           (!single && (file.path == kIndex || is_shard(file.path)));
-    if (is_in(kConfigFiles, file.path) || (is_text && parts != ModelParts::config)) first.push_back(file);
-    if (is_weight && parts == ModelParts::all) weights.push_back(file);
-  }
-  first.insert(first.end(), weights.begin(), weights.end());
-  return first;
-}
-
-bool is_complete_model(const std::function<bool(const std::string&)>& has, const std::string& index,
-                       ModelParts parts) {
-  const bool is_adapter = has("adapter_config.json");
-  if (!has("config.json") && !is_adapter) return false;
-  if (parts == ModelParts::config) return true;
-  if (!is_adapter && std::ranges::none_of(kTokenizers, has)) return false;
-  if (parts == ModelParts::tokenizer) return true;
-  if (has(kWeights) || (is_adapter && has(kAdapter))) return true;
-  try {
-    const auto files = nlohmann::json::parse(index).at("weight_map");
-    return !files.empty() && std::ranges::all_of(files, [&](const auto& file) { return has(file); });
-  } catch (const nlohmann::json::exception&) {
-    return false;
-  }
-}
-
-bool has_only_pickles(const Listing& listing) {
-  const auto weights = choose_model_files(listing, ModelParts::all);
-  const bool safe = std::ranges::any_of(
-      weights, [](const RemoteFile& file) { return file.path.ends_with(".safetensors"); });
-  return !safe && std::ranges::any_of(listing.files, [](const RemoteFile& file) {
-    return file.path == "pytorch_model.bin" || file.path == "pytorch_model.bin.index.json" ||
-           file.path == "adapter_model.bin";
-  });
 }
 
 }  // namespace trainer::hub

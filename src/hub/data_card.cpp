@@ -7,6 +7,8 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
+#include "base/yaml_text.h"
+
 namespace trainer::hub {
 namespace {
 
@@ -70,11 +72,8 @@ std::string prefix_of(const YAML::Node& node) {
   return folder.empty() || folder.ends_with('/') ? folder : folder + "/";
 }
 
-}  // namespace
-
-std::vector<Subset> read_subsets(const std::string& readme) try {
+std::vector<Subset> subsets_in(const YAML::Node& card) {
   std::vector<Subset> subsets;
-  const YAML::Node card = YAML::Load(front_matter(readme));
   const YAML::Node configs = card.IsMap() ? card["configs"] : YAML::Node();
   if (!configs || !configs.IsSequence()) return subsets;
   for (const YAML::Node& entry : configs) {
@@ -89,8 +88,18 @@ std::vector<Subset> read_subsets(const std::string& readme) try {
   }
   if (subsets.size() == 1) subsets[0].is_default = true;
   return subsets;
-} catch (const YAML::Exception& error) {
-  throw DataError(concat("its first lines are not YAML (line ", error.mark.line + 2, ": ", error.msg, ")"));
+}
+
+}  // namespace
+
+std::vector<Subset> read_subsets(const std::string& readme) {
+  const std::string text = front_matter(readme);
+  try {
+    return subsets_in(parse_yaml(text));
+  } catch (const YAML::Exception& error) {
+    throw DataError(concat("its first lines are not YAML (line ", error.mark.line + 2, ": ",
+                           yaml_problem(error, text), ")"));
+  }
 }
 
 }  // namespace trainer::hub

@@ -1,11 +1,7 @@
 #include "hub/fetch.h"
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <exception>
 #include <fstream>
-#include <mutex>
 #include <pwd.h>
 #include <sstream>
 #include <string>
@@ -20,114 +16,20 @@
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 
-#include "base/progress.h"
-#include "base/threads.h"
-#include "hub/blob_download.h"
+#include "base/text.h"
 #include "hub/cache.h"
 #include "hub/choose_files.h"
+#include "hub/download_files.h"
 #include "hub/server.h"
 #include "hub/settings.h"
 
 namespace trainer::hub {
-namespace {
-
-// Downloads files of a repository into the cache.
-
-constexpr int64_t kSmall = 8'000'000, kAtOnce = 8;
-
-class FileDownloads {
- public:
-  FileDownloads(const Settings& settings, const Name& name, const CachedRepository& repository,
-                const std::string& commit, Progress& progress)
-      : settings_(settings), name_(name), repository_(repository), commit_(commit), progress_(progress) {}
-
-  void get_all(const std::vector<RemoteFile>& files) {
-    std::vector<RemoteFile> small, large;
-    for (const RemoteFile& file : files)
-      (file.size >= 0 && file.size <= kSmall ? small : large).push_back(file);
-    get_at_once(small);
-    Server server(settings_, name_, &stop_);
-    for (const RemoteFile& file : large) get(server, file);
-  }
-
- private:
-  void get_at_once(const std::vector<RemoteFile>& files) {
-    std::atomic<size_t> next = 0;
-    const auto work = [&](int64_t) {
-      try {
-        Server server(settings_, name_, &stop_);
-        for (size_t i = next++; i < files.size() && !stop_; i = next++) get(server, files[i]);
-      } catch (...) {
-        const std::lock_guard lock(mutex_);
-        if (!failure_) failure_ = std::current_exception();
-        stop_ = true;
-      }
-    };
-    {
-      std::vector<std::jthread> threads;
-      const int64_t wanted = std::min(kAtOnce, static_cast<int64_t>(files.size()));
-      if (wanted < 2 || start_threads(threads, wanted, work) == 0) work(0);
-    }
-    if (failure_) std::rethrow_exception(failure_);
-  }
-
-  void get(Server& server, const RemoteFile& file) {
-    Location location = server.locate(commit_, file.path);
-    const std::string& listed = file.sha256.empty() ? file.blob_id : file.sha256;
-    // A mirror may have ETags of its own.
-    if (!ContentHash::of_kind(location.etag, 0) && !listed.empty()) location.etag = listed;
-    if (location.size < 0) location.size = file.size;
-    if (!listed.empty() && location.etag != listed)
-      throw HubError(concat(name_.id, "/", file.path, ": the hub names two hashes of it, ", listed, " and ",
-                            location.etag, "; is HF_ENDPOINT right?"));
-    BlobDownload({settings_, name_, repository_, commit_, file.path, location}, progress_, stop_).run();
-    repository_.link(commit_, file.path, location.etag);
-  }
-
-  const Settings& settings_;
-  const Name& name_;
-  const CachedRepository& repository_;
-  const std::string& commit_;
-  Progress& progress_;
-  std::atomic<bool> stop_ = false;
-  std::mutex mutex_;
-  std::exception_ptr failure_;
-};
-
-// Small files at once, then large ones one after the other, each in parallel ranges; in the given order.
-// Shows progress. Throws HubError, net::NetworkError or FormatError. What is complete by then, and what can
-// be resumed, stays.
-void download_files(const Settings& settings, const Name& name, const CachedRepository& repository,
-                    const std::string& commit, const std::vector<RemoteFile>& files) {
-  int64_t total = 0;
-  bool known = true;
-  for (const RemoteFile& file : files) {
-    total += std::max<int64_t>(file.size, 0);
-    known = known && file.size >= 0;
-  }
-  log::info(concat(name.id, "@", commit.substr(0, 7), ": downloading ", files.size(),
-                   files.size() == 1 ? " file" : " files", known ? ", " + bytes_string(total) : "", ", to ",
-                   settings.cache.string()));
-  const auto start = std::chrono::steady_clock::now();
-  {
-    Progress progress("downloading " + name.id, known ? total : 0, ProgressUnit::bytes);
-    try {
-      FileDownloads(settings, name, repository, commit, progress).get_all(files);
-    } catch (const FormatError& error) {  // writing
-      throw HubError(concat(
-          error.what(),
-          "; what was downloaded stays and is resumed. HF_HUB_CACHE can name a folder on another disk"));
-    }
-  }
-  log::info(concat(name.id, ": downloaded in ", duration_string(seconds_since(start))));
-}
-
-}  // namespace
-
 namespace fs = std::filesystem;
 namespace {
 
 std::string text_of(const fs::path& file) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(file, ignored)) return "";
   std::ifstream stream(file);
   std::ostringstream text;
   text << stream.rdbuf();
@@ -155,8 +57,11 @@ class Fetch {
         commit_(repository_.commit()) {}
 
   const CachedRepository& repository() const { return repository_; }
-  const std::string& commit() const { return commit_; }
+  const CheckedName& commit() const { return commit_; }
   const Name& name() const { return name_; }
+  std::string server() const { return net::origin_of(settings_.endpoint); }
+  // The content of a file of the snapshot; "" if it is not there.
+  std::string content_of(const char* file) const { return text_of(repository_.snapshot(commit_) / file); }
 
   bool is_cached(const std::vector<RemoteFile>& files) const {
     return std::ranges::all_of(files,
@@ -173,7 +78,7 @@ class Fetch {
     if (!may_ask()) refuse_to_ask();
     if (auto kept = kept_listing(); kept && takes_cached()) return *kept;
     Name asked = name_;
-    if (takes_cached() && !commit_.empty()) asked.revision = commit_;
+    if (takes_cached() && !commit_.empty()) asked.revision = commit_.text();
     try {
       Listing listing = Server(settings_, asked).list();
       commit_ = listing.commit;
@@ -187,7 +92,8 @@ class Fetch {
   void download(const Listing& listing, const std::vector<RemoteFile>& files) {
     try {
       repository_.prepare();
-      repository_.keep_listing(listing);
+      if (kept_ != listing.commit) repository_.keep_listing(listing);
+      kept_ = listing.commit;
       repository_.keep_commit(listing.commit);
     } catch (const FormatError& error) {
       throw HubError(concat(error.what(), "; ", owner_of(settings_.cache),
@@ -219,19 +125,28 @@ class Fetch {
   const FetchOptions options_;
   const Settings settings_;
   const CachedRepository repository_;
-  std::string commit_;
+  CheckedName commit_, kept_;  // kept_: whose list this has written
 };
 
 bool is_cached_model(const Fetch& fetch, ModelParts parts) {
   if (fetch.commit().empty()) return false;
+  const std::string index = fetch.content_of(kIndex);
   if (const auto listing = fetch.kept_listing()) {
-    const std::vector<RemoteFile> files = choose_model_files(*listing, parts);
-    return !files.empty() && !(parts == ModelParts::all && has_only_pickles(*listing)) &&
-           fetch.is_cached(files);
+    if (parts == ModelParts::all && has_only_pickles(*listing)) return false;
+    try {
+      const ChosenFiles chosen = choose_model_files(*listing, parts, index);
+      const bool whole = parts != ModelParts::all || (chosen.missing.empty() && have_weights(chosen.files));
+      return whole && !chosen.files.empty() && fetch.is_cached(chosen.files);
+    } catch (const FormatError& error) {
+      log::debug(concat(kIndex, ": ", error.what()));
+      return false;
+    }
   }
-  const auto has = [&](const std::string& file) { return fetch.repository().has(fetch.commit(), file); };
-  const fs::path folder = fetch.repository().snapshot(fetch.commit());
-  return is_complete_model(has, text_of(folder / "model.safetensors.index.json"), parts);
+  const auto has = [&](const std::string& file) {
+    const auto path = CheckedName::path(file);
+    return path && fetch.repository().has(fetch.commit(), *path);
+  };
+  return is_complete_model(has, index, parts);
 }
 
 // The class that config.json names; AutoModel would drop the output head.
@@ -256,27 +171,64 @@ void refuse_pickles(const Fetch& fetch) {
       "').save_pretrained('", copy, "')\""));
 }
 
+bool has_file(const std::vector<RemoteFile>& files, const char* ending) {
+  return std::ranges::any_of(files,
+                             [&](const RemoteFile& file) { return file.path.text().ends_with(ending); });
+}
+
 void check_model_files(const Fetch& fetch, const Listing& listing, const std::vector<RemoteFile>& files) {
-  const auto ends_with = [](const char* ending) {
-    return [ending](const RemoteFile& file) { return file.path.ends_with(ending); };
-  };
-  if (std::ranges::any_of(files, ends_with("config.json"))) return;
-  const bool gguf = std::ranges::any_of(listing.files, ends_with(".gguf"));
+  if (has_file(files, "config.json")) return;
+  const bool gguf = has_file(listing.files, ".gguf");
   throw HubError(concat(
       "the model ", fetch.name().text(), " has no config.json",
       gguf ? "; it holds GGUF files, which cannot be trained: give the model that they were made of" : ""));
 }
 
+[[noreturn]] void refuse_without_weights(const Fetch& fetch, const Listing& listing) {
+  std::vector<std::string> others;
+  for (const RemoteFile& file : listing.files) {
+    const std::string& path = file.path.text();
+    if (path.ends_with(".safetensors") || path.ends_with(".gguf")) others.push_back(path);
+  }
+  throw HubError(concat("the model ", fetch.name().text(), " has no weights at ", fetch.server(),
+                        " that are read: neither model.safetensors, nor ", kIndex,
+                        " with the files that it names, nor adapter_model.safetensors",
+                        others.empty() ? "" : concat("; it has ", join_some(others)),
+                        "; give another model, or another revision of it"));
+}
+
+// The files of a model with exactly those weights that its index names.
+std::vector<RemoteFile> files_with_weights(Fetch& fetch, const Listing& listing) {
+  ChosenFiles chosen = choose_model_files(listing, ModelParts::all, "");
+  const auto index =
+      std::ranges::find_if(chosen.files, [](const RemoteFile& file) { return file.path == kIndex; });
+  if (index != chosen.files.end()) {
+    fetch.download(listing, {*index});
+    try {
+      chosen = choose_model_files(listing, ModelParts::all, fetch.content_of(kIndex));
+    } catch (const FormatError& error) {
+      throw HubError(concat("the model ", fetch.name().text(), ": ", kIndex, ": ", error.what(),
+                            "; give another model, or another revision of it"));
+    }
+  }
+  if (!chosen.missing.empty())
+    throw HubError(concat("the model ", fetch.name().text(), " is not complete at ", fetch.server(),
+                          ": of the ", "files that ", kIndex, " names, ", chosen.missing.size(),
+                          " are missing: ", join_some(chosen.missing),
+                          "; give another revision of it, or ask its owner"));
+  if (!have_weights(chosen.files)) refuse_without_weights(fetch, listing);
+  return chosen.files;
+}
+
 // Returns the files of a data set that another program has downloaded.
-Listing listing_of_folder(const std::string& commit, const fs::path& folder) {
+Listing listing_of_folder(const CheckedName& commit, const fs::path& folder) {
   Listing listing;
   listing.commit = commit;
   std::error_code error;
   for (fs::recursive_directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
     if (!at->is_regular_file(error)) continue;
-    RemoteFile file;
-    file.path = at->path().lexically_relative(folder).string();
-    listing.files.push_back(file);
+    const auto path = CheckedName::path(at->path().lexically_relative(folder).string());
+    if (path) listing.files.emplace_back().path = *path;
   }
   std::ranges::sort(listing.files, {}, &RemoteFile::path);
   return listing;
@@ -290,7 +242,7 @@ std::vector<fs::path> paths_of(const Fetch& fetch, const std::vector<RemoteFile>
   return paths;
 }
 
-constexpr const char* kCard = "README.md";
+const CheckedName kCard = CheckedName::file("README.md").value();
 
 std::vector<RemoteFile> card_of(const Listing& listing) {
   std::vector<RemoteFile> card;
@@ -322,7 +274,8 @@ std::vector<RemoteFile> choose_data(const Fetch& fetch, const Listing& listing, 
 std::optional<std::vector<fs::path>> cached_data(const Fetch& fetch, Split split) {
   if (fetch.commit().empty()) return std::nullopt;
   auto listing = fetch.kept_listing();
-  const bool exact = fetch.repository().has(fetch.commit(), fetch.name().path);
+  const auto path = CheckedName::path(fetch.name().path);
+  const bool exact = path && fetch.repository().has(fetch.commit(), *path);
   if (!listing && (exact || !fetch.may_ask()))
     listing = listing_of_folder(fetch.commit(), fetch.repository().snapshot(fetch.commit()));
   if (!listing) return std::nullopt;
@@ -337,14 +290,16 @@ std::optional<std::vector<fs::path>> cached_data(const Fetch& fetch, Split split
 fs::path fetch_model(const Name& name, ModelParts parts, const FetchOptions& options) {
   Fetch fetch(name, options);
   const bool cached = is_cached_model(fetch, parts);
-  const std::string commit = fetch.commit();
+  const CheckedName commit = fetch.commit();
   if (cached && fetch.takes_cached()) return fetch.repository().snapshot(commit);
   try {
     const Listing listing = fetch.list();
-    const std::vector<RemoteFile> files = choose_model_files(listing, parts);
-    check_model_files(fetch, listing, files);
     const bool pickles = parts == ModelParts::all && has_only_pickles(listing);
-    fetch.download(listing, pickles ? choose_model_files(listing, ModelParts::config) : files);
+    std::vector<RemoteFile> files =
+        choose_model_files(listing, pickles ? ModelParts::config : parts, "").files;
+    check_model_files(fetch, listing, files);
+    if (parts == ModelParts::all && !pickles) files = files_with_weights(fetch, listing);
+    fetch.download(listing, files);
     if (pickles) refuse_pickles(fetch);
     return fetch.repository().snapshot(fetch.commit());
   } catch (const HubError& error) {
@@ -371,7 +326,7 @@ std::vector<fs::path> fetch_data(const Name& name, Split split, const FetchOptio
 
 fs::path cached_snapshot(const Name& name) {
   const CachedRepository repository(cache_folder(), name);
-  const std::string commit = repository.commit();
+  const CheckedName commit = repository.commit();
   std::error_code ignored;
   return !commit.empty() && fs::is_directory(repository.snapshot(commit), ignored)
              ? repository.snapshot(commit)

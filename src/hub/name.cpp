@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <regex>
 #include <string_view>
 
 #include "trainer/base/strings.h"
 
+#include "base/checked_name.h"
 #include "hub/cache.h"
 #include "hub/settings.h"
 
@@ -28,11 +30,6 @@ bool is_id(const std::string& id) {
          id.find("--") == std::string::npos;
 }
 
-bool is_revision(const std::string& revision) {
-  static const std::regex form("[A-Za-z0-9_][A-Za-z0-9_.+/-]*");
-  return std::regex_match(revision, form) && !has_bad_part(revision);
-}
-
 // Returns whether `id` ends like a file, as no repository does: "data/train.jsonl" is a missing
 // path.
 bool looks_like_file(const std::string& id) {
@@ -48,15 +45,22 @@ bool is_there(const fs::path& path) {
 
 }  // namespace
 
-bool is_commit(const std::string& revision) {
-  return revision.size() == 40 && revision.find_first_not_of("0123456789abcdef") == std::string::npos;
+bool is_revision(const std::string& text) {
+  const auto is_allowed = [](unsigned char c) {
+    return c < 0x80 && (std::isalnum(c) != 0 || std::string_view("_.+/-").find(c) != std::string_view::npos);
+  };
+  return CheckedName::path(text) && std::ranges::all_of(text, is_allowed) && text.find_first_of(".+-") != 0;
 }
+
+bool is_commit(const std::string& revision) { return CheckedName::commit(revision).has_value(); }
 
 std::string Name::text() const {
   return concat(id, revision.empty() ? "" : "@", revision, path.empty() ? "" : "/", path);
 }
 
 std::optional<Name> parse_name(Kind kind, const std::string& text) {
+  constexpr size_t kLongest = 2000;  // no name has more, and regular expressions are slow with long texts
+  if (text.size() > kLongest) return std::nullopt;
   std::string rest = text;
   if (rest.starts_with(kScheme)) rest.erase(0, kScheme.size());
   if (kind == Kind::dataset && text.starts_with(kScheme) && rest.starts_with(kDatasets))

@@ -28,6 +28,9 @@ std::optional<Name> parse_name(Kind kind, const std::string& text);
 // there, or it has another form. "hf://..." and "org/name@<commit>" are always names.
 std::optional<Name> find_name(Kind kind, const std::string& text);
 
+// Returns whether a text can be a branch, a tag or a commit.
+bool is_revision(const std::string& text);
+
 // Returns whether a revision is a full commit (40 hexadecimal digits), which never changes.
 bool is_commit(const std::string& revision);
 

@@ -11,12 +11,13 @@
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 
-#include "base/text.h"
-
 namespace trainer::hub {
 namespace {
 
-using Info = nlohmann::json;
+using Seconds = std::chrono::duration<double>;
+
+// A listing, or the place of a file, is there after so many seconds, or never.
+constexpr int kLongestPatience = 600;
 
 std::string quoted(const std::string& text, const char* kept) {
   std::string out;
@@ -34,41 +35,14 @@ std::string quoted(const std::string& text, const char* kept) {
 int64_t number(const std::string& text) {
   int64_t value = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() && value >= 0 ? value : -1;
+  return error == std::errc() && end == text.data() + text.size() ? stated_size(value) : -1;
 }
 
-// W/"abc" -> abc. It becomes the name of a file.
+// W/"abc" -> abc
 std::string plain_etag(const std::string& header) {
   std::string etag = header.starts_with("W/") ? header.substr(2) : header;
   std::erase(etag, '"');
-  const bool harmless = !etag.empty() && etag.size() <= 128 && std::ranges::all_of(etag, [](unsigned char c) {
-    return std::isalnum(c) != 0 || c == '-' || c == '_';
-  });
-  return harmless ? etag : "";
-}
-
-bool is_safe_path(const std::string& path) {
-  const std::filesystem::path as_path(path);
-  return !path.empty() && !as_path.is_absolute() && path.find('\0') == std::string::npos &&
-         std::ranges::all_of(as_path,
-                             [](const auto& part) { return part != ".." && part != "." && !part.empty(); });
-}
-
-RemoteFile read_sibling(const Info& sibling) {
-  RemoteFile file;
-  file.path = sibling.at("rfilename").get<std::string>();
-  if (!is_safe_path(file.path))
-    throw HubError(concat("the hub lists a file '", one_line(file.path, 80), "'"));
-  if (const auto size = sibling.find("size"); size != sibling.end() && size->is_number_integer())
-    file.size = size->get<int64_t>();
-  if (const auto id = sibling.find("blobId"); id != sibling.end() && id->is_string()) file.blob_id = *id;
-  if (const auto lfs = sibling.find("lfs"); lfs != sibling.end() && lfs->is_object()) {
-    file.sha256 = lfs->value("sha256", "");
-    file.size = lfs->value("size", file.size);
-  }
-  if (const auto hash = sibling.find("xetHash"); hash != sibling.end() && hash->is_string())
-    file.xet_hash = *hash;
-  return file;
+  return etag;
 }
 
 const char* word_of(Kind kind) { return kind == Kind::model ? "model" : "data set"; }
@@ -77,6 +51,47 @@ const char* api_of(Kind kind) { return kind == Kind::model ? "/api/models" : "/a
 
 std::string authority(const std::string& url) {
   return url.substr(0, url.find_first_of("/?#", url.find("://") + 3));
+}
+
+std::string how_to_log_in(const Settings& settings) {
+  return concat("set HF_TOKEN to a token of your account (", settings.shown_endpoint, "/settings/tokens)");
+}
+
+// What to do about a status that has no meaning of its own at the hub: mostly something in between gives it.
+std::string advice_for(const net::Response& response) {
+  constexpr const char* kSomethingBetween =
+      "is HF_ENDPOINT the address of a hub, and does no proxy or firewall answer in its place?";
+  const int status = response.status;
+  if (status >= 300 && status < 400) {
+    const std::string goal = net::is_address(response.redirect) ? net::origin_of(response.redirect) : "";
+    return concat(
+        goal.empty() ? "it does not say to which address; " : concat("it leads to ", goal, "; "),
+        "if the hub has moved, set HF_ENDPOINT to its new address; else a proxy or a network asks for a "
+        "log-in: open the address in a browser");
+  }
+  switch (status) {
+    case 400:
+      return concat("it does not understand the request: are the name and the revision right? Else, ",
+                    kSomethingBetween);
+    case 402:
+      return "it asks for a payment: see the account at the hub";
+    case 405:
+      return concat("it allows no such request (GET, HEAD) there: ", kSomethingBetween);
+    case 407:
+      return "a proxy asks for a name and a password: https_proxy=http://NAME:PASSWORD@HOST:PORT";
+    case 410:
+      return "it was removed there for good: choose another revision, or another copy of it";
+    case 418:
+      return concat("something takes this program for a robot and refuses it: ", kSomethingBetween,
+                    " Try again later, or from another network");
+    case 451:
+      return "it is withheld for legal reasons, perhaps only from this country: its page at the hub says "
+             "why; "
+             "choose another one";
+    default:
+      return status >= 500 || status == 408 ? concat("try again later; if it stays, ", kSomethingBetween)
+                                            : kSomethingBetween;
+  }
 }
 
 }  // namespace
@@ -101,6 +116,7 @@ net::Request Server::request(const std::string& url) const {
   request.url = url;
   request.abort = abort_;
   request.stall_timeout = settings_.etag_timeout;
+  request.least_rate = kLeastRate;
   request.bearer_token = settings_.token;
   return request;
 }
@@ -121,23 +137,28 @@ void Server::wait(int failed, const net::Response* response, const std::string& 
   }
 }
 
-net::Response Server::send_patiently(const net::Request& request) {
+net::Response Server::send_patiently(net::Request request) {
+  const auto now = [] { return std::chrono::steady_clock::now(); };
+  const int patience = std::max(kLongestPatience, kAttempts * settings_.etag_timeout);
+  const auto until = now() + std::chrono::seconds(patience);
   for (int failed = 1;; failed++) {
+    const double left = Seconds(until - now()).count();
+    request.timeout = std::max(1, static_cast<int>(left));
     try {
       net::Response response = client_.send(request);
-      if (!is_worth_repeating(response.status) || failed == kAttempts) return response;
+      if (!is_worth_repeating(response.status) || failed == kAttempts || now() > until) return response;
       wait(failed, &response, concat("the hub answers ", response.status));
     } catch (const net::NetworkError& error) {
       // Without a network it is no use to wait for long.
       const bool is_unreachable = error.reason == net::NetworkError::Reason::unreachable;
-      if (!error.is_transient() || failed == (is_unreachable ? 2 : kAttempts)) throw;
+      if (!error.is_transient() || failed == (is_unreachable ? 2 : kAttempts) || now() > until) throw;
       wait(failed, nullptr, error.what());
     }
   }
 }
 
 std::string Server::repository_url() const {
-  return concat(settings_.endpoint, folder_of(name_.kind), "/", name_.id);
+  return concat(settings_.shown_endpoint, folder_of(name_.kind), "/", name_.id);
 }
 
 Listing Server::list() {
@@ -146,27 +167,25 @@ Listing Server::list() {
                                         quoted(revision, ""), "?blobs=true"));
   listing.max_redirects = 3;  // the repository may have been renamed
   const net::Response response = send_patiently(listing);
-  if (!response.is_success()) refuse(response, "");
+  if (!response.is_success()) refuse(response, {});
   try {
-    const Info info = Info::parse(response.body);
-    Listing out;
-    out.commit = info.at("sha").get<std::string>();
-    if (!is_commit(out.commit)) throw HubError("it names no commit");
-    for (const Info& sibling : info.at("siblings")) out.files.push_back(read_sibling(sibling));
-    return out;
-  } catch (const std::exception& error) {
-    throw HubError(concat(net::origin_of(settings_.endpoint), " gives no list of the files of ", name_.text(),
-                          " (", first_line(error.what()), "); is HF_ENDPOINT right?"));
+    return read_listing(response.body);
+  } catch (const FormatError& error) {
+    throw HubError(concat(net::origin_of(response.url), " gives no list of the files of ", name_.text(), " (",
+                          error.what(),
+                          "); is HF_ENDPOINT right, or does a proxy or a log-in page answer in its place?"));
   }
 }
 
-Location Server::locate(const std::string& commit, const std::string& path) {
+Location Server::locate(const CheckedName& commit, const CheckedName& path) {
   net::Request head = request(concat(settings_.endpoint, folder_of(name_.kind), "/", name_.id, "/resolve/",
-                                     commit, "/", quoted(path, "/")));
+                                     commit, "/", quoted(path.text(), "/")));
   head.method = "HEAD";
+  head.least_rate = 1;  // there is no body
   for (int redirects = 0; redirects < 5; redirects++) {
     const net::Response response = send_patiently(head);
-    const bool redirect = response.status >= 300 && response.status < 400 && !response.redirect.empty();
+    const bool redirect =
+        response.status >= 300 && response.status < 400 && net::is_address(response.redirect);
     const bool elsewhere = redirect && authority(response.redirect) != authority(head.url);
     const std::string linked = response.header("x-linked-etag");
     if (redirect && !elsewhere && linked.empty()) {  // the repository was renamed
@@ -176,16 +195,18 @@ Location Server::locate(const std::string& commit, const std::string& path) {
     if (!redirect && !response.is_success()) refuse(response, path);
     Location location;
     location.url = redirect ? response.redirect : head.url;
-    location.etag = plain_etag(linked.empty() ? response.header("etag") : linked);
+    const std::string etag = plain_etag(linked.empty() ? response.header("etag") : linked);
+    location.hash = CheckedName::hash(etag).value_or(CheckedName());
     const std::string size = response.header("x-linked-size");
     location.size = number(size.empty() && !redirect ? response.header("content-length") : size);
-    if (location.etag.empty())
+    if (etag.empty())
       throw HubError(
           concat(net::origin_of(settings_.endpoint), " gives no ETag of ", path,
                  ", by which its content is checked; is HF_ENDPOINT right, or is a proxy in between?"));
     return location;
   }
-  throw HubError(concat(net::origin_of(settings_.endpoint), ": redirects without end"));
+  throw HubError(concat(net::origin_of(settings_.endpoint), ": redirects without end for ", path,
+                        "; is HF_ENDPOINT right, or does a proxy ask for a log-in?"));
 }
 
 net::Response Server::get(const Location& location, net::Request request) {
@@ -193,6 +214,7 @@ net::Response Server::get(const Location& location, net::Request request) {
   request.abort = abort_;
   request.max_redirects = 5;
   request.stall_timeout = settings_.download_timeout;
+  request.least_rate = kLeastRate;
   if (authority(location.url) == authority(settings_.endpoint)) request.bearer_token = settings_.token;
   return client_.send(request);
 }
@@ -207,7 +229,10 @@ std::string Server::did_you_mean() {
       search.timeout = 5;
       const net::Response response = client_.send(search);
       if (!response.is_success()) continue;
-      for (const Info& found : Info::parse(response.body)) known.push_back(found.at("id").get<std::string>());
+      for (const auto& found : nlohmann::json::parse(response.body)) {
+        const std::string id = found.at("id").get<std::string>();
+        if (CheckedName::path(id)) known.push_back(id);  // it is shown
+      }
     } catch (const std::exception& error) {  // it was only to help
       log::debug(concat("search for ", name_.id, ": ", error.what()));
     }
@@ -216,14 +241,23 @@ std::string Server::did_you_mean() {
   return near.empty() || near == name_.id ? "." : concat("; did you mean ", near, "?");
 }
 
-void Server::refuse(const net::Response& response, const std::string& path) {
+void Server::refuse_repository() {
+  const std::string what = concat(word_of(name_.kind), " ", name_.id);
+  const bool has_token = !settings_.token.empty();
+  throw HubError(concat("there is no ", what, " at ", net::origin_of(settings_.endpoint),
+                        " and no folder of that name here", did_you_mean(),
+                        has_token ? concat(" If it is private, the token in ", settings_.token_source,
+                                           " must be allowed to read it")
+                                  : concat(" If it is private, ", how_to_log_in(settings_))));
+}
+
+void Server::refuse(const net::Response& response, const CheckedName& path) {
   const std::string code = response.header("x-error-code"),
                     said = one_line(response.header("x-error-message"), 200);
   const std::string what = concat(word_of(name_.kind), " ", name_.id),
-                    server = net::origin_of(settings_.endpoint);
+                    server = net::origin_of(response.url.empty() ? settings_.endpoint : response.url);
   const bool has_token = !settings_.token.empty();
-  const std::string how =
-      "set HF_TOKEN to a token of your account (" + settings_.endpoint + "/settings/tokens)";
+  const std::string how = how_to_log_in(settings_);
   const int status = response.status;
   if (code == "GatedRepo" || (status == 403 && said.find("gated") != std::string::npos)) {
     throw HubError(concat("the ", what, " is gated: visit ", repository_url(), ", accept its conditions, ",
@@ -238,13 +272,7 @@ void Server::refuse(const net::Response& response, const std::string& path) {
     throw HubError(concat("the ", what, " has no file '", path, "' at ", server));
   if (status == 401 && has_token && code != "RepoNotFound")
     throw HubError(concat(server, " does not accept the token in ", settings_.token_source, " (401): ", how));
-  if (code == "RepoNotFound" || status == 404 || status == 401) {
-    throw HubError(concat("there is no ", what, " at ", server, " and no folder of that name here",
-                          did_you_mean(),
-                          has_token ? concat(" If it is private, the token in ", settings_.token_source,
-                                             " must be allowed to read it")
-                                    : concat(" If it is private, ", how)));
-  }
+  if (code == "RepoNotFound" || status == 404 || status == 401) refuse_repository();
   if (status == 403)
     throw HubError(
         concat(server, " refuses the ", what, " (403", said.empty() ? "" : ": ", said, "); ",
@@ -252,8 +280,9 @@ void Server::refuse(const net::Response& response, const std::string& path) {
   if (status == 429)
     throw HubError(concat(server, " has had too many requests (429); try again later",
                           has_token ? "" : concat(", or ", how, ", which raises the limit")));
-  throw HubError(concat(server, " answers ", status, said.empty() ? "" : ": ", said, " for the ", what,
-                        status >= 500 ? "; try again later" : ""));
+  const std::string wanted = path.empty() ? what : concat(path, " of the ", what);
+  throw HubError(concat(server, " answers ", status, said.empty() ? "" : ": ", said, " for ",
+                        path.empty() ? "the " : "", wanted, "; ", advice_for(response)));
 }
 
 }  // namespace trainer::hub

@@ -23,7 +23,8 @@ struct HubError : Error {
 
 // The address of a file's bytes.
 struct Location {
-  std::string url, etag;
+  std::string url;
+  CheckedName hash;   // of its content; empty: the server names none
   int64_t size = -1;  // -1: unknown
 };
 
@@ -37,21 +38,24 @@ class Server {
   // net::NetworkError.
   Listing list();
   // Returns the location of a file of the commit. The token is not sent to other hosts.
-  Location locate(const std::string& commit, const std::string& path);
+  Location locate(const CheckedName& commit, const CheckedName& path);
 
   // Sends a request for a located file: with the token only if the address is the hub's own. Repeats nothing.
   net::Response get(const Location& location, net::Request request);
 
   // Waits before attempt number `failed` + 1; longer if the answer says so.
   void wait(int failed, const net::Response* response, const std::string& reason) const;
-  // The error of an answer that is no success.
-  [[noreturn]] void refuse(const net::Response& response, const std::string& path);
+  // The error of an answer that is no success, for a file or, if `path` is empty, for the repository.
+  [[noreturn]] void refuse(const net::Response& response, const CheckedName& path);
   // Returns whether a request may succeed when it is repeated.
   static bool is_worth_repeating(int status);
   static constexpr int kAttempts = 5;
+  // Bytes a second. A server that sends fewer does not answer; a modem sends ten times as many.
+  static constexpr int kLeastRate = 500;
 
  private:
-  net::Response send_patiently(const net::Request& request);
+  net::Response send_patiently(net::Request request);
+  [[noreturn]] void refuse_repository();
   net::Request request(const std::string& url) const;
   std::string repository_url() const;  // the page for people
   std::string did_you_mean();          // "; did you mean X?", or "."

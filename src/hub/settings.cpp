@@ -11,7 +11,7 @@
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 
-#include "net/http.h"
+#include "net/address.h"
 
 namespace trainer::hub {
 namespace fs = std::filesystem;
@@ -82,16 +82,11 @@ void read_token(Settings& settings, const fs::path& file) {
   settings.token_source = file.string();
 }
 
-bool is_this_machine(const std::string& origin) {
-  const std::string host = origin.substr(origin.find("://") + 3);
-  return host.starts_with("127.") || host.starts_with("[::1]") || host == "localhost" ||
-         host.starts_with("localhost:");
-}
-
 // Whoever is on the way could read it.
 void refuse_open_token(Settings& settings) {
   const std::string origin = net::origin_of(settings.endpoint);
-  if (settings.token.empty() || !origin.starts_with("http://") || is_this_machine(origin)) return;
+  if (settings.token.empty() || !origin.starts_with("http://") || net::keeps_secrets(settings.endpoint))
+    return;
   log::warning(concat("HF_ENDPOINT is ", origin,
                       ", which is not encrypted: the token is not sent there; use an address with https://"));
   settings.token.clear();
@@ -111,6 +106,7 @@ Settings read_settings(const std::optional<fs::path>& token_file) {
   settings.endpoint = trimmed(variable("HF_ENDPOINT"));
   if (settings.endpoint.empty()) settings.endpoint = "https://huggingface.co";
   while (settings.endpoint.ends_with('/')) settings.endpoint.pop_back();
+  settings.shown_endpoint = net::without_user(settings.endpoint);
   settings.cache = cache_folder();
   settings.is_offline = is_on("HF_HUB_OFFLINE") || is_on("TRANSFORMERS_OFFLINE");
   settings.etag_timeout = seconds("HF_HUB_ETAG_TIMEOUT", settings.etag_timeout);

@@ -8,7 +8,9 @@
 namespace trainer::hub {
 
 struct Settings {
-  std::string endpoint;  // "https://huggingface.co", without a slash at the end
+  // "https://huggingface.co", without a slash at the end; and what may be shown of it: it may hold a
+  // password.
+  std::string endpoint, shown_endpoint;
   std::filesystem::path cache;
   bool is_offline = false;
   std::string token;                             // empty: none

@@ -20,6 +20,7 @@
 #include "trainer/memory/device_memory.h"
 #include "trainer/memory/host_allocator.h"
 
+#include "base/ending.h"
 #include "base/text.h"
 
 namespace trainer {
@@ -78,18 +79,23 @@ int64_t bytes_in(const std::string& message, const std::string& pattern) {
   return std::llround(std::stod(match[1]) * factor);
 }
 
+// LibTorch's own message has places in its sources, and settings that are others here.
 OutOfMemory describe(const std::exception& error) {
   const std::string message = message_of(error);
   OutOfMemory oom;
-  oom.message = first_line(message);
-  if (oom.message.starts_with("out of memory on the CPU")) {
+  if (message.starts_with("out of memory on the CPU")) {
     const HostShortage shortage = last_host_shortage();
-    return {oom.message, shortage.asked, shortage.free, shortage.allocated};
+    return {first_line(message), shortage.asked, shortage.free, shortage.allocated};
   }
+  if (dynamic_cast<const Error*>(&error) != nullptr) return {message};
+  const bool on_host = dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
+                       message.find("DefaultCPUAllocator") != std::string::npos;
+  oom.message = on_host ? kOutOfHostMemory : "out of memory on the GPU";
   static const std::string number = "([0-9.]+) (GiB|MiB|KiB|bytes)";
   oom.asked = bytes_in(message, "Tried to allocate " + number);
   oom.free = bytes_in(message, "of which " + number + " is free");
   oom.allocated = bytes_in(message, number + " is allocated by PyTorch");
+  if (!on_host && oom.asked >= 0) oom.message += ": " + oom.numbers();
   return oom;
 }
 
@@ -129,6 +135,8 @@ std::string OutOfMemory::numbers() const {
   if (allocated >= 0) parts.push_back(bytes_string(allocated) + " allocated");
   return parts.empty() ? message : join(parts);
 }
+
+std::string oom_message(const std::exception& error) { return describe(error).message; }
 
 std::optional<OutOfMemory> catch_oom(const std::function<void()>& work) {
   try {

@@ -1,10 +1,16 @@
 #include "models/build_model.h"
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
+#include <vector>
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
+#include "base/warn_once.h"
+#include "formats/model_limits.h"
+#include "models/config_keys.h"
 #include "weights/weight_format.h"
 
 namespace trainer {
@@ -28,7 +34,62 @@ void refuse_other_kinds(const nlohmann::json& config) {
   }
 }
 
+bool is_plain(const ModelWeights& weights) {
+  return std::ranges::all_of(weights.tensors,
+                             [](const auto& item) { return is_floating(item.second.dtype); });
+}
+
+// Models are saved so after their weights were dequantised, or an adapter was merged.
+void drop_leftover(const std::filesystem::path& directory, nlohmann::json& config,
+                   const ModelWeights& weights) {
+  const auto stored = config.find("quantization_config");
+  if (stored == config.end() || !stored->is_object() || !is_plain(weights)) return;
+  const auto method = stored->find("quant_method");
+  warn_once(concat(
+      (directory / "config.json").string(), ": quantization_config",
+      method != stored->end() && method->is_string() ? concat(" (", method->get<std::string>(), ")") : "",
+      " is a leftover: none of the weights is quantised; it is not used, and results do not have "
+      "it"));
+  config.erase("quantization_config");
+}
+
+constexpr const char* kHeadName = "lm_head.weight";
+
+// The names of the embedding that is tied to the head, as Transformers saves it.
+std::vector<std::string> names_of_embedding(const Architecture& architecture) {
+  if (architecture.embedding != "shared.weight") return {architecture.embedding};
+  return {architecture.embedding, "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"};
+}
+
+const TensorView* stored_embedding(const Architecture& architecture, const ModelWeights& weights) {
+  for (const std::string& name : names_of_embedding(architecture)) {
+    const auto found = weights.tensors.find(name);
+    if (found != weights.tensors.end()) return &found->second;
+  }
+  return nullptr;
+}
+
+// safetensors' save_model() keeps only the first name of a tied tensor.
+void name_tied_embedding(const Architecture& architecture, const nlohmann::json& config,
+                         ModelWeights& weights) {
+  if (!config_bool(config, "tie_word_embeddings", architecture.ties_by_default)) return;
+  if (stored_embedding(architecture, weights) != nullptr) return;
+  auto head = weights.tensors.extract(kHeadName);
+  if (head.empty()) return;
+  head.key() = architecture.embedding;
+  weights.tensors.insert(std::move(head));
+  auto file = weights.file_of.extract(kHeadName);
+  file.key() = architecture.embedding;
+  weights.file_of.insert(std::move(file));
+}
+
 }  // namespace
+
+void settle_files(const Architecture& architecture, const std::filesystem::path& directory,
+                  nlohmann::json& config, ModelWeights& weights) {
+  drop_leftover(directory, config, weights);
+  name_tied_embedding(architecture, config, weights);
+}
 
 const Architecture& architecture_of(const nlohmann::json& config, const std::filesystem::path& directory) {
   try {
@@ -42,6 +103,8 @@ std::unique_ptr<Model> build_model(const Architecture& architecture, const nlohm
                                    bool separate_head, const std::filesystem::path& directory) {
   try {
     refuse_other_kinds(config);
+    const bool is_file = directory.extension() == ".json";
+    check_config_keys(config, (is_file ? directory : directory / "config.json").string());
     return architecture.make(config, separate_head);
   } catch (const FormatError& error) {
     throw FormatError(concat((directory / "").string(), error.what()));
@@ -50,11 +113,11 @@ std::unique_ptr<Model> build_model(const Architecture& architecture, const nlohm
 
 bool has_separate_head(const Architecture& architecture, const nlohmann::json& config,
                        const ModelWeights& weights) {
-  const auto head = weights.tensors.find("lm_head.weight");
+  const auto head = weights.tensors.find(kHeadName);
   if (head == weights.tensors.end()) return false;
-  const auto shared = weights.tensors.find(architecture.embedding);
+  const TensorView* embedding = stored_embedding(architecture, weights);
   const bool tied = architecture.ties_always || config_bool(config, "tie_word_embeddings", true);
-  return !(tied && shared != weights.tensors.end() && same_bytes(head->second, shared->second));
+  return !(tied && embedding != nullptr && same_bytes(head->second, *embedding));
 }
 
 }  // namespace trainer

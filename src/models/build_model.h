@@ -18,6 +18,12 @@ const Architecture& architecture_of(const nlohmann::json& config, const std::fil
 std::unique_ptr<Model> build_model(const Architecture& architecture, const nlohmann::json& config,
                                    bool separate_head, const std::filesystem::path& directory);
 
+// Brings what files of other programs say to one form: of a tied embedding that is stored under the head's
+// name only, the name becomes the embedding's; a quantization_config beside weights that are not quantised is
+// dropped, with a warning. Call it first with what the two files of a model hold.
+void settle_files(const Architecture& architecture, const std::filesystem::path& directory,
+                  nlohmann::json& config, ModelWeights& weights);
+
 // Returns whether the model has a head of its own. A stored head that is tied to the embedding is separate
 // only if its values differ.
 bool has_separate_head(const Architecture& architecture, const nlohmann::json& config,

@@ -225,6 +225,12 @@ void Decoder::untie_head() {
   assign_names();
 }
 
+bool Decoder::share_adapter_with_head() {
+  if (!head_.tied()) return false;
+  head_.share_adapter(body_.embed_tokens);
+  return true;
+}
+
 std::vector<Module*> Decoder::blocks() {
   std::vector<Module*> all;
   for (const auto& layer : body_.layers) all.push_back(layer.get());

@@ -133,6 +133,7 @@ class Decoder : public Model {
   std::vector<Parameter*> vocabulary() override { return head_.tables(); }
   int64_t vocab_size() const override { return body_.embed_tokens.weight.shape[0]; }
   void untie_head() override;
+  bool share_adapter_with_head() override;
   std::vector<std::string> default_lora_targets() const override;
   CollateOptions collate_options() const override { return {false, std::max<int64_t>(c_.padding_idx, 0), 0}; }
   std::vector<std::string> tied_names() const override;

@@ -231,9 +231,10 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const 
   const auto begin = std::chrono::steady_clock::now();
   LoadReport local;
   LoadReport& seen = report != nullptr ? *report : local;
-  const nlohmann::json config = read_model_config(directory);
+  nlohmann::json config = read_model_config(directory);
   const Architecture& architecture = architecture_of(config, directory);
-  const ModelWeights weights = read_model_weights(directory);
+  ModelWeights weights = read_model_weights(directory);
+  settle_files(architecture, directory, config, weights);
   std::unique_ptr<Model> model =
       build_model(architecture, config, has_separate_head(architecture, config, weights), directory);
   model->set_dtype(options.dtype == at::ScalarType::Undefined ? at::kFloat : options.dtype);
@@ -249,11 +250,12 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const 
 std::unique_ptr<Model> model_on_meta(const std::filesystem::path& path, at::ScalarType dtype, bool train_all,
                                      const std::optional<Quantisation>& quantise, bool offload_weights,
                                      int64_t ranks) {
-  const nlohmann::json config = read_model_config(path);
+  nlohmann::json config = read_model_config(path);
   const Architecture& architecture = architecture_of(config, path);
   // If there are weights, they decide; otherwise config.json does.
-  const std::optional<ModelWeights> weights =
+  std::optional<ModelWeights> weights =
       has_weights(path) ? std::optional(read_model_weights(path)) : std::nullopt;
+  if (weights) settle_files(architecture, path, config, *weights);
   const bool separate_head = weights ? has_separate_head(architecture, config, *weights)
                                      : !config_bool(config, "tie_word_embeddings", true);
   std::unique_ptr<Model> model = build_model(architecture, config, separate_head, path);

@@ -22,18 +22,18 @@ static const std::vector<Architecture>& architectures() {
       R"(lm_head\.weight)"};
   static const std::vector<std::string> decoder_extras{R"(.*\.rotary_emb\.inv_freq)", R"(lm_head\.weight)"};
   static const std::vector<Architecture> table{
-      {"t5", make_t5, t5_extras, "shared.weight", {"wo"}, true},
-      {"mt5", make_t5, t5_extras, "shared.weight", {"wo"}, true},
-      {"umt5", make_t5, t5_extras, "shared.weight", {"wo"}, true},
-      {"gemma2", decoder(gemma2_config), decoder_extras, "model.embed_tokens.weight"},
-      {"gemma3_text", decoder(gemma3_config), decoder_extras, "model.embed_tokens.weight"},
+      {"t5", make_t5, t5_extras, "shared.weight", {"wo"}, true, true},
+      {"mt5", make_t5, t5_extras, "shared.weight", {"wo"}, true, true},
+      {"umt5", make_t5, t5_extras, "shared.weight", {"wo"}, true, true},
+      {"gemma2", decoder(gemma2_config), decoder_extras, "model.embed_tokens.weight", {}, false, true},
+      {"gemma3_text", decoder(gemma3_config), decoder_extras, "model.embed_tokens.weight", {}, false, true},
       {"granite", decoder(granite_config), decoder_extras, "model.embed_tokens.weight"},
       {"llama", decoder(llama_config), decoder_extras, "model.embed_tokens.weight"},
       {"mistral", decoder(mistral_config), decoder_extras, "model.embed_tokens.weight"},
       {"phi3", decoder(phi3_config), decoder_extras, "model.embed_tokens.weight"},
       {"qwen2", decoder(qwen2_config), decoder_extras, "model.embed_tokens.weight"},
       {"qwen3", decoder(qwen3_config), decoder_extras, "model.embed_tokens.weight"},
-      {"smollm3", decoder(smollm3_config), decoder_extras, "model.embed_tokens.weight"},
+      {"smollm3", decoder(smollm3_config), decoder_extras, "model.embed_tokens.weight", {}, false, true},
   };
   return table;
 }

@@ -178,16 +178,21 @@ std::string Response::header(const std::string& name) const {
   return found == headers.end() ? "" : found->second;
 }
 
-std::string origin_of(std::string_view url) {
-  const size_t scheme = url.find("://");
-  if (scheme == std::string_view::npos) return "the address";
-  const size_t end = url.find_first_of("/?#", scheme + 3);
-  const std::string_view host =
-      url.substr(scheme + 3, end == std::string_view::npos ? end : end - scheme - 3);
-  const size_t user = host.rfind('@');
-  const std::string_view shown = user == std::string_view::npos ? host : host.substr(user + 1);
-  return lower(concat(url.substr(0, scheme + 3), shown));
+namespace {
+
+// What libcurl says, without the credentials that it may repeat from an address or from a proxy's variable.
+std::string said_by_curl(std::string text) {
+  for (const char* name :
+       {"http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY"}) {
+    const char* value = std::getenv(name);
+    const std::string_view proxy = value == nullptr ? "" : value;
+    const size_t at = proxy.find('@') == std::string_view::npos ? std::string::npos : text.find(proxy);
+    if (at != std::string::npos) text.replace(at, proxy.size(), name);
+  }
+  return one_line(without_credentials(text), 300);
 }
+
+}  // namespace
 
 struct Client::State {
   CURL* handle = curl().easy_init();
@@ -210,7 +215,7 @@ struct Client::State {
     set(CURLOPT_NOSIGNAL, 1L);
     set(CURLOPT_CONNECTTIMEOUT, static_cast<long>(request.connect_timeout));
     set(CURLOPT_TIMEOUT, static_cast<long>(request.timeout));
-    set(CURLOPT_LOW_SPEED_LIMIT, request.stall_timeout > 0 ? 1L : 0L);
+    set(CURLOPT_LOW_SPEED_LIMIT, request.stall_timeout > 0 ? static_cast<long>(request.least_rate) : 0L);
     set(CURLOPT_LOW_SPEED_TIME, static_cast<long>(request.stall_timeout));
     set(CURLOPT_PROTOCOLS, static_cast<long>(CURLPROTO_HTTP | CURLPROTO_HTTPS));
     set(CURLOPT_USERAGENT, concat("trainer/", kVersion).c_str());
@@ -247,7 +252,7 @@ struct Client::State {
     const Reason reason = reason_of(code);
     std::string why = message[0] != '\0' ? message.data() : curl().easy_strerror(code);
     if (reason == Reason::aborted) why = "the request was aborted";
-    throw NetworkError(reason, concat(origin_of(request.url), ": ", why, advice_for(reason)));
+    throw NetworkError(reason, concat(origin_of(request.url), ": ", said_by_curl(why), advice_for(reason)));
   }
 
   // One request and its answer; `next` becomes the address of a redirect.
@@ -255,14 +260,21 @@ struct Client::State {
     const std::string origin = origin_of(request.url);
     if (!origin.starts_with("http://") && !origin.starts_with("https://"))
       throw NetworkError(Reason::bad_request, "an address must begin with https:// or http://");
+    if (!is_address(request.url))
+      throw NetworkError(
+          Reason::bad_request,
+          "an address has no host, or a character that cannot be in one; it is not shown, as it "
+          "may hold a password (write such characters as %40 for @, %2F for /)");
     curl().easy_reset(handle);
     HeaderList headers;
     for (const auto& [name, value] : request.headers) headers.add(name, value);
     headers.add("Expect", "");  // would wait a second for servers that do not know it
-    if (!request.bearer_token.empty()) headers.add("Authorization", "Bearer " + request.bearer_token);
+    if (!request.bearer_token.empty() && keeps_secrets(request.url))
+      headers.add("Authorization", "Bearer " + request.bearer_token);
     set_limits(request);
     set_method(request);
     set(CURLOPT_URL, request.url.c_str());
+    if (is_this_machine(request.url)) set(CURLOPT_NOPROXY, "*");  // a proxy would be another machine
     set(CURLOPT_HTTPHEADER, headers.get());
     Exchange exchange{request, {}, nullptr};
     set_receivers(exchange);
@@ -287,7 +299,7 @@ Response Client::send(const Request& request) {
   Request current = request;
   std::string next;
   Response response = state_->exchange(current, next);
-  for (int redirects = 0; redirects < request.max_redirects && !next.empty(); redirects++) {
+  for (int redirects = 0; redirects < request.max_redirects && is_address(next); redirects++) {
     // Whole authorities are compared, with all that libcurl might read in another way.
     const auto authority = [](const std::string& url) {
       return lower(url.substr(0, url.find_first_of("/?#", url.find("://") + 3)));

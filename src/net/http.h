@@ -14,6 +14,8 @@
 
 #include "trainer/base/error.h"
 
+#include "net/address.h"
+
 namespace trainer::net {
 
 // A server's answer, of any status.
@@ -35,13 +37,15 @@ struct Request {
   std::vector<std::pair<std::string, std::string>>
       headers;       // nothing secret: they follow redirects to other hosts
   std::string body;  // is sent with POST and PUT
-  // Sent as "Authorization: Bearer ..."; never to another host, port or scheme than that of `url`.
+  // Sent as "Authorization: Bearer ..."; never to another host, port or scheme than that of `url`, and never
+  // where others could read it (keeps_secrets()).
   std::string bearer_token;
   int max_redirects = 0;  // 0: a redirect is an answer like others
   // In seconds; 0: no limit.
   int connect_timeout = 10;
-  int stall_timeout = 30;  // without a single byte
-  int timeout = 0;         // for the whole request
+  int stall_timeout = 30;  // with fewer than `least_rate` bytes a second
+  int least_rate = 1;
+  int timeout = 0;  // for the whole request
   size_t longest_body = 64'000'000;
   // May be set by another thread (or a signal handler): the request ends within a second, with a
   // NetworkError.
@@ -91,8 +95,5 @@ class Client {
 
 // A POST of JSON; other fields may be set before it is sent.
 Request json_post(std::string url, std::string json);
-
-// "https://example.org:8000" of "https://example.org:8000/path?secret": what may be shown of an URL.
-std::string origin_of(std::string_view url);
 
 }  // namespace trainer::net

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "base/random.h"
+#include "nn/embedding.h"
 #include "ops/dropout.h"
 
 namespace trainer {
@@ -20,6 +22,12 @@ std::vector<Parameter*> OutputHead::tables() {
 at::Tensor OutputHead::states(const at::Tensor& hidden, const at::Tensor& row_keys,
                               const ForwardContext& context) const {
   const at::Tensor scaled = facts_.scale == 1.0 ? hidden : hidden * facts_.scale;
+  if (shares_adapter()) {  // the head's A is the transposed B of the embedding
+    const Embedding::Lora& lora = *shared_->lora;
+    const double p = context.training ? lora.options.dropout : 0.0;
+    const at::Tensor dropped = dropout(scaled, row_keys, context.random_key ^ derive(0, "lm_head"), p);
+    return at::cat({scaled, dropped.matmul(lora.b.as(hidden.scalar_type())) * lora.options.scale}, -1);
+  }
   if (tied() || !linear_->lora) return scaled;
   const LoraOptions& options = linear_->lora->options;
   const double p = context.training ? options.dropout : 0.0;
@@ -30,6 +38,7 @@ at::Tensor OutputHead::states(const at::Tensor& hidden, const at::Tensor& row_ke
 }
 
 at::Tensor OutputHead::weight(at::ScalarType type) const {
+  if (shares_adapter()) return at::cat({embedding_->as(type), shared_->lora->a.as(type).t()}, 1);
   if (tied()) return embedding_->as(type);
   if (!linear_->lora) return linear_->weight.as(type);
   const at::Tensor wide = at::cat({linear_->weight.as(type), linear_->lora->b.weight.as(type)}, 1);

@@ -14,6 +14,8 @@
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 
+#include "base/memory_room.h"
+
 namespace trainer {
 namespace {
 
@@ -130,6 +132,7 @@ struct Outbox::State {
 Outbox::Outbox(std::string name, Deliver deliver, const OutboxLimits& limits)
     : state_(std::make_shared<State>(std::move(name), std::move(deliver), limits)) {
   try {
+    require_room_for_threads(1, "messages");
     state_->thread = std::thread([state = state_] {
       sigset_t all;
       sigfillset(&all);
@@ -140,7 +143,7 @@ Outbox::Outbox(std::string name, Deliver deliver, const OutboxLimits& limits)
   } catch (const std::exception&) {
     state_->ended = true;
     log::warning(concat(state_->name,
-                        ": the system gives no thread for messages (see ulimit -u); the run "
+                        ": the system gives no thread for messages (see ulimit -u and -v); the run "
                         "continues without them"));
   }
 }

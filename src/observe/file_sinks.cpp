@@ -11,6 +11,7 @@
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 
+#include "base/memory_room.h"
 #include "base/progress.h"
 #include "base/special_files.h"
 
@@ -110,8 +111,9 @@ StatusFile::StatusFile(const std::filesystem::path& directory, const std::string
   state.status.process = own_identity();
   state.write();
   try {
+    require_room_for_threads(1, kStatusFile);
     state.thread = std::jthread([&state](const std::stop_token& stop) { state.repeat(stop); });
-  } catch (const std::system_error&) {
+  } catch (const std::exception&) {
     log::debug("no thread could be started for status.json: it is written at the start and at the end only");
   }
 }

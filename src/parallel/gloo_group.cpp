@@ -19,7 +19,7 @@
 #include "trainer/parallel/ranks.h"
 #include "trainer/parallel/tensor_exchange.h"
 
-#include "base/text.h"
+#include "base/foreign_errors.h"
 #include "base/threads.h"
 
 namespace trainer {
@@ -33,7 +33,7 @@ constexpr std::chrono::milliseconds kEndless = std::chrono::hours(24 * 30);  // 
 using Bytes = std::vector<uint8_t>;
 
 [[noreturn]] void throw_lost(const std::exception& error) {
-  throw LostRank(concat("another rank has ended or does not answer (", first_line(error.what()), ")"));
+  throw LostRank(concat("another rank has ended or does not answer (", own_words(error), ")"));
 }
 
 // Counts for how long the beats of the ranks have been missing. The time in which this process itself was
@@ -45,7 +45,7 @@ class Silence {
   bool is_too_long() {
     const auto now = std::chrono::steady_clock::now();
     const int64_t beats = patience_.beats;
-    if (patience_.silence <= 0 || beats == 0 || std::exchange(beats_, beats) != beats) {
+    if (patience_.silence <= 0 || std::exchange(beats_, beats) != beats) {
       seconds_ = 0;
     } else {
       constexpr double kMost = 0.5;  // seconds that one look may count

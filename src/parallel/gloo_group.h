@@ -26,7 +26,7 @@ struct Transfer;
 // Conditions on which all_gather() stops waiting before its timeout.
 struct Patience {
   std::atomic<bool> given_up{false};
-  std::atomic<int64_t> beats{0};  // they rise while all ranks run (Heartbeat); 0: they have not begun
+  std::atomic<int64_t> beats{0};  // they rise while all ranks run (Heartbeat)
   double silence = 0;  // after so many seconds without a beat a rank is lost; 0: beats do not matter
   std::chrono::microseconds look{200};  // between two looks at these
 };
@@ -68,6 +68,8 @@ class Heartbeat {
   ~Heartbeat();
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
+
+  bool has_begun() const { return !thread_.empty(); }
 
  private:
   void beat();

@@ -1,6 +1,7 @@
 #include "parallel/nccl_group.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <iterator>
 #include <thread>
@@ -13,6 +14,7 @@
 #include "trainer/base/strings.h"
 
 #include "base/dynamic_library.h"
+#include "parallel/deadline.h"
 
 namespace trainer {
 namespace {
@@ -71,13 +73,12 @@ struct NcclGroup::Connection {
   int64_t rank = 0;
 
   // Returns why it cannot be used, or "".
-  std::string open(const Ranks& ranks, const std::string& id_bytes) {
+  std::string open(int64_t ranks, const std::string& id_bytes) {
     UniqueId id{};
     if (id_bytes.size() != sizeof id) return "rank 0 has no NCCL";
     std::memcpy(&id, id_bytes.data(), sizeof id);
     const c10::DeviceGuard on_device(device);
-    const int result =
-        nccl.init_rank(&communicator, static_cast<int>(ranks.count()), id, static_cast<int>(ranks.rank()));
+    const int result = nccl.init_rank(&communicator, static_cast<int>(ranks), id, static_cast<int>(rank));
     return result == success ? "" : nccl.text(result);
   }
 
@@ -88,6 +89,20 @@ struct NcclGroup::Connection {
 
 NcclGroup::NcclGroup(std::unique_ptr<Connection> connection) : connection_(std::move(connection)) {}
 NcclGroup::~NcclGroup() = default;
+
+// As Connection::open(), but a rank that ends meanwhile is not waited for without end.
+std::string NcclGroup::opened(std::unique_ptr<Connection>& connection, int64_t ranks, const std::string& id) {
+  constexpr double kLeast = 120;  // seconds: the libraries of a GPU may be slow to load
+  const auto longest =
+      std::chrono::milliseconds(static_cast<int64_t>(1000 * std::max(connection->timeout, kLeast)));
+  try {
+    return within(longest, "another rank does not answer while the GPUs are connected",
+                  [own = connection.get(), ranks, id] { return own->open(ranks, id); });
+  } catch (const LostRank&) {
+    static_cast<void>(connection.release());  // its thread still uses it
+    throw;
+  }
+}
 
 std::unique_ptr<NcclGroup> NcclGroup::connect(const Ranks& ranks, c10::Device device) {
   auto connection = std::make_unique<Connection>();
@@ -103,7 +118,7 @@ std::unique_ptr<NcclGroup> NcclGroup::connect(const Ranks& ranks, c10::Device de
   std::string problem;
   for (const std::string& note : notes)
     if (note.front() != 'y') problem = "libnccl.so.2 is missing or too old on one rank";
-  if (problem.empty()) problem = connection->open(ranks, notes.front().substr(1));
+  if (problem.empty()) problem = opened(connection, ranks.count(), notes.front().substr(1));
   for (const std::string& of_rank : ranks.all_gather(problem))
     if (!of_rank.empty()) problem = of_rank;
   if (problem.empty()) return std::unique_ptr<NcclGroup>(new NcclGroup(std::move(connection)));

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <c10/core/Device.h>
@@ -31,6 +32,7 @@ class NcclGroup {
   struct Library;
   struct Connection;
   explicit NcclGroup(std::unique_ptr<Connection> connection);
+  static std::string opened(std::unique_ptr<Connection>& connection, int64_t ranks, const std::string& id);
   template <class Shared, class Launch>
   void launch(const std::vector<Shared>& tensors, const Launch& one);
   void wait();

@@ -31,9 +31,9 @@ std::string outcome_of(const std::function<std::string()>& work) {
   } catch (const Error& error) {
     return failure_note(error.code(), error.family(), error.what());
   } catch (const std::exception& error) {
-    const std::string line = first_line(error.what());
-    if (is_oom(error)) return failure_note(ExitCode::out_of_memory, std::nullopt, line);
-    if (is_device_fault(error)) return failure_note(ExitCode::device_fault, std::nullopt, line);
+    if (is_oom(error)) return failure_note(ExitCode::out_of_memory, std::nullopt, oom_message(error));
+    if (is_device_fault(error))
+      return failure_note(ExitCode::device_fault, std::nullopt, first_line(error.what()));
     const Ending ending = ending_of(std::current_exception());
     return failure_note(static_cast<ExitCode>(ending.code), ending.family, ending.message);
   }

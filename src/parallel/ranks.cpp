@@ -20,7 +20,10 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
+#include "base/foreign_errors.h"
+#include "base/memory_room.h"
 #include "base/text.h"
+#include "parallel/deadline.h"
 #include "parallel/gloo_group.h"
 #include "parallel/rank_notes.h"
 
@@ -34,6 +37,11 @@ constexpr milliseconds kForMessages = std::chrono::seconds(5);  // reading or le
 // A rank leaves its message before it closes its connections; one that was killed leaves none.
 constexpr milliseconds kForFirstEnd = std::chrono::seconds(1);
 constexpr milliseconds kMostBetweenBeats = std::chrono::seconds(1);
+// LibTorch's own time limits come first, with their reasons; this much later everything else ends.
+constexpr milliseconds kForReasons = std::chrono::seconds(1);
+
+// Of the store, of Gloo and of the heartbeat; each of five groups has two.
+constexpr int64_t kThreads = 13;
 
 constexpr char kFirstEnd[] = "first end";  // the rank that ended first
 
@@ -86,8 +94,11 @@ std::string local_address_towards(const std::string& host, int port) {
                            problem == 0 ? "" : concat(" (", ::gai_strerror(problem), ")")));
 }
 
+std::string where(const RankPlace& place) { return concat(place.address, ":", place.port); }
+
 // Rank 0 holds the store, unless the launcher does. Keys of an earlier attempt of the launcher are not seen.
 Store open_store(const RankPlace& place, milliseconds timeout) {
+  require_room_for_threads(kThreads, "the connections between ranks");
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(place.port);
   options.isServer = place.rank == 0 && !place.hosted;
@@ -99,12 +110,11 @@ Store open_store(const RankPlace& place, milliseconds timeout) {
     return c10::make_intrusive<c10d::PrefixStore>(
         concat("trainer/", place.attempt), c10::make_intrusive<c10d::TCPStore>(place.address, options));
   } catch (const std::exception& error) {
-    const std::string where = concat(place.address, ":", place.port);
     if (options.isServer) {
-      throw ConfigError(concat("rank 0 cannot wait for the others on ", where, ": ", first_line(error.what()),
+      throw ConfigError(concat("rank 0 cannot wait for the others on ", where(place), ": ", own_words(error),
                                "; is the port in use? Choose another MASTER_PORT"));
     }
-    throw LostRank(concat("rank 0 does not answer at ", where, ": ", first_line(error.what())));
+    throw LostRank(concat("rank 0 does not answer at ", where(place), ": ", own_words(error)));
   }
 }
 
@@ -132,23 +142,36 @@ milliseconds in_milliseconds(double seconds) {
 }  // namespace
 
 struct Ranks::Group {
-  Group(const RankPlace& place, milliseconds timeout)
-      : store(open_store(place, timeout)), hosts_store(place.rank == 0 && !place.hosted) {
+  // What answers at MASTER_ADDR:MASTER_PORT may be anything: a program that never says a word, or a rank 0
+  // that stands still. So nothing that waits for it runs in this thread.
+  Group(const RankPlace& place, milliseconds timeout) : hosts_store(place.rank == 0 && !place.hosted) {
     turn_off_flight_recorder();
-    meet(*store, place, timeout);
+    const std::string late =
+        concat("rank 0 does not answer at ", where(place), " within ",
+               duration_string(std::chrono::duration<double>(timeout).count()),
+               " (parallel.timeout); does another program listen there? Choose another MASTER_PORT");
+    const auto in_time = [&](auto work) { return within(timeout + kForReasons, late, std::move(work)); };
+    store = in_time([place, timeout] { return open_store(place, timeout); });
+    in_time([kept = store, place, timeout] { meet(*kept, place, timeout); });
     const bool chosen = std::getenv("GLOO_SOCKET_IFNAME") != nullptr;
-    const std::string address = chosen ? "" : local_address_towards(place.address, place.port);
-    const auto connect = [&](const char* name, const Patience* until) {
-      return std::make_unique<GlooGroup>(store, name, place.rank, place.count, address, timeout, until);
+    const std::string address =
+        chosen ? "" : in_time([place] { return local_address_towards(place.address, place.port); });
+    const auto connect = [&](const std::string& name, const Patience* until) {
+      return in_time([kept = store, name, place, address, timeout, until] {
+        return std::make_unique<GlooGroup>(kept, name, place.rank, place.count, address, timeout, until);
+      });
     };
-    patience.silence = std::chrono::duration<double>(timeout).count();
     steps = connect("steps", nullptr);
     phases = connect("phases", &patience);
     checkpoints = connect("checkpoints", &patience);
     weights = connect("weights", nullptr);
     heartbeat.emplace([&](const Patience& stays) { return connect("heartbeat", &stays); },
                       std::min(kMostBetweenBeats, timeout / 4), patience.beats);
-    store->setTimeout(kForMessages);
+    // Where one rank has no thread for its beats, their silence says nothing.
+    const std::vector<std::string> beating = steps->all_gather(heartbeat->has_begun() ? "yes" : "");
+    if (std::ranges::all_of(beating, [](const std::string& one) { return !one.empty(); }))
+      patience.silence = std::chrono::duration<double>(timeout).count();
+    in_time([kept = store] { kept->setTimeout(kForMessages); });
   }
 
   // Calls `use` with the connections of a channel.
@@ -191,12 +214,12 @@ struct Ranks::Group {
   template <class Talk>
   auto ask_store(Talk talk, milliseconds longest = kForMessages + kMostBetweenBeats) {
     if (store_is_silent) throw LostRank("rank 0 does not answer");
-    std::packaged_task<decltype(talk(*store))()> task([kept = store, talk] { return talk(*kept); });
-    auto answer = task.get_future();
-    std::thread(std::move(task)).detach();
-    if (answer.wait_for(longest) == std::future_status::ready) return answer.get();
-    store_is_silent = true;
-    throw LostRank("rank 0 does not answer");
+    try {
+      return within(longest, "rank 0 does not answer", [kept = store, talk] { return talk(*kept); });
+    } catch (const LostRank&) {
+      store_is_silent = true;
+      throw;
+    }
   }
 
   Store store;

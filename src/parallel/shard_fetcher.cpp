@@ -9,6 +9,8 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "base/memory_room.h"
+
 namespace trainer {
 namespace {
 
@@ -21,9 +23,10 @@ at::Tensor as_bytes(const at::Tensor& tensor) { return tensor.detach().view({-1}
 
 ShardFetcher::ShardFetcher(const Ranks& ranks, const TensorExchange& exchange, at::Device device,
                            std::vector<std::vector<OwnedTensor>> groups)
-    : ranks_(ranks), exchange_(exchange), device_(device), groups_(std::move(groups)), thread_([this] {
-        run();
-      }) {}
+    : ranks_(ranks), exchange_(exchange), device_(device), groups_(std::move(groups)) {
+  require_room_for_threads(1, "the weights of other ranks");
+  thread_ = std::thread([this] { run(); });
+}
 
 ShardFetcher::~ShardFetcher() {
   {

@@ -12,6 +12,8 @@
 #include "trainer/base/strings.h"
 #include "trainer/config/load.h"
 
+#include "base/foreign_errors.h"
+#include "formats/json_file.h"
 #include "formats/run_status.h"
 #include "report/report.h"
 #include "report/thin_curve.h"
@@ -26,26 +28,21 @@ constexpr size_t kMostPoints = 3000;  // more than a screen has pixels
 constexpr size_t kMostRows = 2000;    // for evaluations, and for each other kind
 constexpr int64_t kRunningSeconds = 180;
 
-double number(const Json& row, const char* key) {
-  const auto found = row.find(key);
-  return found != row.end() && found->is_number() ? found->get<double>() : 0;
-}
-
 // Collects the rows of metrics.jsonl.
 class Metrics {
  public:
   void add(const Json& row) {
-    const std::string kind = row.value("kind", "");
+    const std::string kind = text_of(row, "kind");
     if (kind == "train") {
       add_step(row);
     } else if (kind == "eval") {
-      seconds_ += number(row, "eval_seconds");
+      seconds_ += number_of(row, "eval_seconds");
       keep(evaluations_, row);
     } else if (kind == "recovery") {
       keep(recoveries_, row);
     } else if (kind == "save" || kind == "save_failed") {
-      seconds_ += number(row, "seconds");
-      const fs::path path = row.value("path", "");
+      seconds_ += number_of(row, "seconds");
+      const fs::path path = text_of(row, "path");
       is_finished_ = kind == "save" && !path.filename().string().starts_with("checkpoint-");
       keep(saves_, row);
     } else if (kind == "memory") {
@@ -71,12 +68,13 @@ class Metrics {
 
  private:
   void add_step(const Json& row) {
-    step_ = row.value("step", step_);
-    seconds_ += number(row, "step_seconds");
-    tokens_ += number(row, "tokens");
+    if (row.contains("step")) step_ = count_of(row, "step");
+    seconds_ += number_of(row, "step_seconds");
+    tokens_ += number_of(row, "tokens");
     is_finished_ = false;
     curve_.add(row, seconds_, tokens_);
-    last_ = {{"seconds", rounded(seconds_)}, {"tokens", tokens_}, {"epoch", rounded(number(row, "epoch"))}};
+    last_ = {
+        {"seconds", rounded(seconds_)}, {"tokens", tokens_}, {"epoch", rounded(number_of(row, "epoch"))}};
     if (row.contains("skipped") && skipped_.size() < kMostRows) skipped_.push_back(step_);
     if (row.contains("spike") && spikes_.size() < kMostRows) spikes_.push_back(step_);
   }
@@ -117,8 +115,7 @@ Metrics read_metrics(const fs::path& path) {
   if (!in) throw FormatError(concat(path.string(), ": cannot be read"));
   Metrics metrics;
   for (std::string line; std::getline(in, line);) {
-    const Json row = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (row.is_object()) metrics.add(row);
+    if (const auto row = parse_row(line)) metrics.add(*row);
   }
   return metrics;
 }
@@ -127,9 +124,9 @@ Json read_json(const fs::path& path, Json& problems) {
   std::error_code error;
   if (!fs::exists(path, error)) return nullptr;
   try {
-    return Json::parse(read_file(path));
+    return read_ordered_json_object(path);
   } catch (const std::exception& e) {
-    problems.push_back(concat(path.filename().string(), " cannot be read: ", e.what()));
+    problems.push_back(concat(path.filename().string(), " cannot be read: ", own_words(e)));
     return nullptr;
   }
 }
@@ -146,7 +143,7 @@ Json read_config(const fs::path& path, Json& problems) {
       keys.push_back({name, value_text(config, name), std::ranges::find(changed, name) != changed.end()});
     return keys;
   } catch (const std::exception& e) {  // written by another version
-    problems.push_back(concat("config.yaml cannot be read: ", shortened(e.what(), 400)));
+    problems.push_back(concat("config.yaml cannot be read: ", shortened(own_words(e), 400)));
     return nullptr;
   }
 }
@@ -225,15 +222,9 @@ std::vector<Json> rows_of(const fs::path& path) {
   std::vector<Json> rows;
   std::ifstream in(path);
   for (std::string line; std::getline(in, line);) {
-    Json row = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (row.is_object()) rows.push_back(std::move(row));
+    if (auto row = parse_row(line)) rows.push_back(std::move(*row));
   }
   return rows;
-}
-
-std::string text_of(const Json& row, const char* key) {
-  const auto found = row.find(key);
-  return found != row.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
 bool is_same_sample(const Json& row, const Json& sample) {

@@ -9,6 +9,22 @@ namespace trainer {
 
 using Json = nlohmann::ordered_json;
 
+double number_of(const Json& row, const char* key) {
+  const auto found = row.find(key);
+  return found != row.end() && found->is_number() ? found->get<double>() : 0;
+}
+
+int64_t count_of(const Json& row, const char* key) {
+  constexpr double kMost = 1e15;
+  const double number = number_of(row, key);
+  return number >= 0 && number <= kMost ? static_cast<int64_t>(number) : 0;
+}
+
+std::string text_of(const Json& row, const char* key) {
+  const auto found = row.find(key);
+  return found != row.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
 Json rounded(double value) {
   if (!std::isfinite(value)) return nullptr;
   if (value == std::floor(value) && std::abs(value) < 1e6) return static_cast<int64_t>(value);
@@ -35,7 +51,7 @@ void ThinCurve::Point::add(const Point& next) {
 }
 
 void ThinCurve::add(const Json& row, double seconds, double tokens) {
-  Point point{1, row.value("step", int64_t{0}), seconds, tokens, 0, {}};
+  Point point{1, count_of(row, "step"), seconds, tokens, 0, {}};
   for (size_t i = 0; i <= kSeries.size(); i++) {
     const auto found = row.find(i < kSeries.size() ? kSeries[i] : "epoch");
     if (found == row.end() || !found->is_number()) continue;

@@ -3,11 +3,18 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 namespace trainer {
+
+// Values of a row of metrics.jsonl, whatever a damaged or foreign row has in their place: 0 and "" where
+// there is none of the kind, and a number that no run counts up to counts as none.
+double number_of(const nlohmann::ordered_json& row, const char* key);
+int64_t count_of(const nlohmann::ordered_json& row, const char* key);
+std::string text_of(const nlohmann::ordered_json& row, const char* key);
 
 class ThinCurve {
  public:

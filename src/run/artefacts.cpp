@@ -7,8 +7,10 @@
 #include "trainer/base/files.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/model_directory.h"
+#include "trainer/text/chat_template.h"
 #include "trainer/text/tokenizer.h"
 
+#include "formats/json_file.h"
 #include "models/tensor_views.h"
 #include "run/run_state.h"
 
@@ -64,6 +66,7 @@ SavedWeights Artefacts::weights(Model& model) const {
   });
   if (model.config().value("vocab_size", int64_t{0}) != model.vocab_size())
     weights.config_changes["vocab_size"] = model.vocab_size();
+  weights.config_changes["quantization_config"] = nullptr;  // of a base that is not quantised: a leftover
   return weights;
 }
 
@@ -75,10 +78,25 @@ void Artefacts::save(const SavedWeights& weights, const fs::path& directory) con
   } else {
     save_whole(weights, base, directory);
   }
-  copy_companion_files(base, directory);
+  std::vector<std::string> written = copy_companion_files(base, directory);
+  const auto add = [&](const std::vector<std::string>& names) {
+    written.insert(written.end(), names.begin(), names.end());
+  };
   const fs::path& from = tokenizer.empty() ? base : tokenizer;
-  if (from != base) copy_companion_files(from, directory);
-  if (!added_tokens.empty()) save_tokenizer(from, added_tokens, directory);
+  if (from != base) {
+    if (has_chat_template(from)) remove_chat_templates(directory);
+    add(copy_companion_files(from, directory));
+  }
+  if (!added_tokens.empty()) {
+    save_tokenizer(from, added_tokens, directory);
+    add({"tokenizer_config.json"});
+  }
+  if (!taught.chat_template.empty()) add(replace_chat_template(directory, taught.chat_template));
+  if (taught.generation_config) {
+    write_json(directory / "generation_config.json", *taught.generation_config);
+    add({"generation_config.json"});
+  }
+  remove_other_companions(directory, written);
 }
 
 void Artefacts::load(Model& model, const fs::path& directory) const {

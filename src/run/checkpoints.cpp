@@ -13,6 +13,8 @@
 #include "trainer/memory/oom.h"
 #include "trainer/run/metric_rows.h"
 
+#include "base/foreign_errors.h"
+#include "base/memory_room.h"
 #include "base/progress.h"
 #include "base/text.h"
 
@@ -138,6 +140,7 @@ void Checkpoints::save(bool complete) {
 
 bool Checkpoints::begin_writing(RunState state) {
   const auto mine = std::make_shared<RunState>(std::move(state));
+  if (!is_room_for_threads(1)) return false;
   try {
     pending_ = std::async(std::launch::async,
                           [this, mine, good = good_step_] { return write(std::move(*mine), good); });
@@ -217,7 +220,7 @@ Checkpoints::Outcome Checkpoints::write(RunState state, std::optional<int64_t> g
     outcome.checkpoint =
         write_checkpoint(state, elsewhere_, parts_.prepared.artefacts, output_.directory(), parts_.ranks);
   } catch (const std::exception& error) {
-    outcome.problem = first_line(error.what());
+    outcome.problem = is_oom(error) ? oom_message(error) : first_line(own_words(error));
   }
   outcome.seconds = seconds_since(begin);
   if (!outcome.checkpoint || !parts_.ranks.is_first()) return outcome;
@@ -232,7 +235,7 @@ void Checkpoints::limit(std::optional<int64_t> good_step, Outcome& outcome) cons
     outcome.keeps_good = limit_checkpoints(output_.directory(), config_.save.total_limit,
                                            {outcome.best_step, good_step, outcome.step});
   } catch (const std::exception& error) {
-    outcome.litter = error.what();
+    outcome.litter = own_words(error);
   }
 }
 

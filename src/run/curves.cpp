@@ -9,6 +9,8 @@
 #include "trainer/base/strings.h"
 #include "trainer/config/load.h"
 
+#include "base/memory_room.h"
+
 namespace trainer {
 namespace {
 
@@ -92,6 +94,7 @@ void Curves::write_in_background() {
   if (pending_.valid()) take_outcome(pending_.get());
   is_first_ = has_evaluation_ = false;
   last_written_ = Clock::now();
+  if (!is_room_for_threads(1)) return;  // it is tried again
   try {
     pending_ = std::async(std::launch::async, [this] {
       const Clock::time_point begin = Clock::now();

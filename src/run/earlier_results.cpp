@@ -82,6 +82,9 @@ std::vector<std::string> names_in(const fs::path& directory) {
   return names;
 }
 
+// What a helper of observe.report_to has noted: which run of the service this one was, and its steps.
+bool is_sync_note(const std::string& name) { return name.starts_with(".sync-"); }
+
 bool is_event_file(const std::string& name) { return name.starts_with("events.out.tfevents."); }
 
 // The folder stays if something else is in it.
@@ -123,10 +126,19 @@ bool is_run_directory(const fs::path& directory) {
   });
 }
 
+std::optional<std::string> find_foreign(const fs::path& directory) {
+  for (const std::string& name : names_in(directory)) {
+    const bool is_ours = is_weights(name) || is_record(name) || is_checkpoint(name) || name == kPositionFile;
+    if (!is_ours && name != ".lock" && name != ".git") return name;
+  }
+  return std::nullopt;
+}
+
 // The position is removed last: without it, nothing would show which run the other files belong to.
 void remove_results(const fs::path& directory) {
   for (const std::string& name : names_in(directory)) {
-    if (is_weights(name) || is_record(name) || is_checkpoint(name)) delete_entry(directory / name);
+    if (is_weights(name) || is_record(name) || is_checkpoint(name) || is_sync_note(name))
+      delete_entry(directory / name);
   }
   remove_files(directory / "predictions", is_predictions);
   remove_files(directory / "tensorboard", is_event_file);

@@ -19,6 +19,9 @@ bool can_go_on(const std::filesystem::path& directory);
 // manifest. Files of any other directory, such as that of a base model, are never removed.
 bool is_run_directory(const std::filesystem::path& directory);
 
+// Returns the first entry, by name, that no run writes into its output directory; .git does not count.
+std::optional<std::string> find_foreign(const std::filesystem::path& directory);
+
 // Removes everything that a run writes, including its configuration and log, and nothing else. Throws
 // FormatError when something cannot be removed.
 void remove_results(const std::filesystem::path& directory);

@@ -73,7 +73,7 @@ void translate_torch_errors(const std::string& memory_advice, const std::functio
   } catch (const c10::Error& e) {
     const std::string what = e.what_without_backtrace();
     if (is_device_fault(e))
-      throw DeviceFault(concat("the GPU reported an error and cannot be used further: ", what));
+      throw DeviceFault(concat("the GPU reported an error and cannot be used further: ", first_line(what)));
     throw std::runtime_error(what);
   } catch (const std::exception& error) {
     if (!is_lack_of_kernel_memory(error)) throw;

@@ -38,10 +38,16 @@ void add_tensor(const std::string& name, const TensorView& view, std::string& se
     seen.append(reinterpret_cast<const char*>(view.data) + begin, std::min(kPiece, view.nbytes - begin));
 }
 
-std::string model_text(const fs::path& directory) {
-  const ModelWeights weights = read_model_weights(directory);
+// What config.json says, without what says nothing of the model.
+nlohmann::json told_config(const fs::path& directory) {
   nlohmann::json config = read_model_config(directory);
   for (const char* key : {"_name_or_path", "transformers_version"}) config.erase(key);
+  return config;
+}
+
+std::string model_text(const fs::path& directory) {
+  const ModelWeights weights = read_model_weights(directory);
+  const nlohmann::json config = told_config(directory);
   std::string seen = config.dump();
   for (const auto& [name, view] : weights.tensors) add_tensor(name, view, seen);
   for (const char* file : {"tokenizer.json", "spiece.model"}) {
@@ -172,6 +178,10 @@ const std::map<std::string, AddContent>& contents() {
          const std::string& file = config.data.chat_template;
          fixed["data.chat_template"] = file.empty() ? "none" : file_text(file);
        }},
+      {kTemplateDate,
+       [](const Config& config, Settings& fixed) {
+         if (!config.data.template_date.empty()) fixed[kTemplateDate] = config.data.template_date;
+       }},
       {"training.effective_batch_size", [](const Config& config, Settings& fixed) {
          fixed["training.effective_batch_size"] = std::to_string(config.effective_batch_size());
        }}};
@@ -232,8 +242,23 @@ std::map<std::string, std::string> fixed_settings(const Config& config) {
   return fixed;
 }
 
+std::map<std::string, std::string> small_inputs(const Config& config) {
+  const fs::path model = config.model.path;
+  Settings inputs{{"model.path config.json", concat("xxh3 ", checksum(told_config(model).dump()))},
+                  {"model.path generation_config.json", file_text(model / "generation_config.json")}};
+  add_text_files("model.path", model, inputs);
+  if (config.lora && !config.lora->adapter.empty()) {
+    const fs::path adapter = config.lora->adapter;
+    inputs["lora.adapter adapter_config.json"] = file_text(adapter / "adapter_config.json");
+    add_text_files("lora.adapter", adapter, inputs);
+  }
+  if (!config.data.chat_template.empty()) inputs["data.chat_template"] = file_text(config.data.chat_template);
+  return inputs;
+}
+
 void keep_open_settings(const Settings& saved, Settings& now) {
-  if (const auto dtype = saved.find("model.dtype"); dtype != saved.end()) now.insert(*dtype);
+  for (const char* key : {"model.dtype", kTemplateDate})
+    if (const auto found = saved.find(key); found != saved.end()) now.insert(*found);
   if (const auto samples = saved.find(kSamples); samples != saved.end()) now[kSamples] = samples->second;
 }
 
@@ -250,7 +275,7 @@ void check_fixed_settings(const Settings& saved, const Settings& now, const Conf
     } else if (is_accepted(key, config)) {
       if (logged.insert(line).second) log::warning(concat(line, "; accepted by resume_changed"));
     } else {
-      const bool keepable = key == "training.effective_batch_size";
+      const bool keepable = key == "training.effective_batch_size" || key == kTemplateDate;
       lines.push_back(keepable ? concat(line, "; ", key, "=", difference.saved, " keeps it") : line);
       if (std::ranges::find(keys, key) == keys.end()) keys.push_back(key);
     }

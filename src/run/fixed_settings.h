@@ -11,12 +11,19 @@
 
 namespace trainer {
 
+// The day that the chat template is told (data.template_date), for runs on chat data and others alike.
+inline constexpr const char* kTemplateDate = "data.template_date";
+
 // Returns the keys that the schema marks (config/on_resume.h), each with its value or with the
 // content that it names: model and data may move to another path. A key that names several files has an entry
 // for each: "model.path tokenizer.json". Keys whose changes are only logged are included. model.dtype is left
-// out when it is auto. Reads the data files and the weights. Throws FormatError and DataError when files
-// cannot be read.
+// out when it is auto, and data.template_date when it is empty. Reads the data files and the weights. Throws
+// FormatError and DataError when files cannot be read.
 std::map<std::string, std::string> fixed_settings(const Config& config);
+
+// Returns the same entries for those files of model, tokenizer, adapter and chat template that are read in a
+// moment, and for config.json and generation_config.json. Throws FormatError.
+std::map<std::string, std::string> small_inputs(const Config& config);
 
 // Copies from `saved` to `now` the entries that are known only after model and data are loaded.
 void keep_open_settings(const std::map<std::string, std::string>& saved,

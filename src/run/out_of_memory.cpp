@@ -15,7 +15,6 @@
 #include "trainer/training/worst_batch.h"
 
 #include "base/progress.h"
-#include "base/text.h"
 #include "memory/set_up_device.h"
 #include "run/run_plan.h"
 
@@ -31,7 +30,7 @@ std::optional<std::string> out_of_memory_in(const std::function<void()>& work, b
     return error.what();
   } catch (const std::exception& error) {
     if (!alone || !is_oom(error)) throw;
-    return concat("out of memory between steps: ", first_line(error.what()));
+    return concat("out of memory between steps: ", oom_message(error));
   }
   return std::nullopt;
 }

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
 #include <optional>
+#include <pwd.h>
 #include <string>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -21,6 +23,8 @@
 #include "trainer/formats/run_position.h"
 
 #include "base/file_facts.h"
+#include "base/foreign_errors.h"
+#include "formats/foreign_checkpoint.h"
 #include "observe/file_sinks.h"
 #include "run/curves.h"
 #include "run/earlier_results.h"
@@ -162,11 +166,50 @@ bool lies_below(const fs::path& path, const fs::path& directory) {
   return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
 }
 
+// The home directories that this user may mean.
+std::vector<fs::path> homes() {
+  std::vector<fs::path> found;
+  if (const char* home = std::getenv("HOME")) found.emplace_back(home);
+  if (const passwd* user = ::getpwuid(::geteuid())) found.emplace_back(user->pw_dir);
+  return found;
+}
+
+// Returns what the directory is for, if it is not for a run: "your home directory"; else "".
+std::string other_purpose(const fs::path& directory) {
+  static constexpr std::array kSystem{"/bin",   "/boot", "/dev",       "/dev/shm", "/etc",    "/home", "/lib",
+                                      "/lib64", "/opt",  "/proc",      "/root",    "/run",    "/sbin", "/sys",
+                                      "/tmp",   "/usr",  "/usr/local", "/var",     "/var/tmp"};
+  std::error_code ignored;
+  const auto is = [&](const fs::path& place) { return fs::equivalent(directory, place, ignored); };
+  if (std::ranges::any_of(homes(), is)) return "your home directory";
+  if (std::ranges::any_of(kSystem, is)) return "a directory of the system";
+  const fs::path here = fs::current_path(ignored);
+  const bool is_repository = std::ranges::any_of(
+      std::array{".git", ".hg", ".svn"}, [&](const char* name) { return has_entry(directory / name); });
+  return is_repository && lies_below(here, directory) ? "the root of the repository that you are in" : "";
+}
+
+// Throws when a run would spread its files among those of something else.
+void refuse_shared_place(const fs::path& directory) {
+  std::error_code ignored;
+  if (!fs::is_directory(directory, ignored)) return;
+  constexpr const char* kAdvice = "; choose a folder of its own, such as runs/first";
+  if (fs::equivalent(directory, "/", ignored))
+    throw OutputDirectoryError(
+        concat("output_dir ", directory.string(), ": is the root of the file system", kAdvice));
+  const std::string purpose = other_purpose(directory);
+  if (purpose.empty() || has_entry(directory / kPositionFile)) return;  // or a run was there before
+  if (const auto foreign = find_foreign(directory))
+    throw OutputDirectoryError(concat("output_dir ", directory.string(), ": is ", purpose, " and holds '",
+                                      one_line(*foreign, 80), "', which no run wrote", kAdvice));
+}
+
 // Throws when the path is the directory of a run instead of a checkpoint in it.
 void refuse_run_as_checkpoint(const fs::path& path) {
   const std::vector<int64_t> steps = checkpoint_steps(path);
   std::error_code ignored;
   if (steps.empty() || fs::exists(path / kManifestFile, ignored)) return;
+  if (!foreign_program(checkpoint_path(path, steps.back())).empty()) return;  // the reader says so
   throw of_family(ErrorCode::checkpoint,
                   FormatError(concat("resume: ", path.string(),
                                      " is the directory of a run; give a checkpoint in it, the newest is ",
@@ -192,8 +235,28 @@ void start_log(const fs::path& path) {
   try {
     log::add_file(path.string());
   } catch (const std::exception& e) {
-    throw OutputDirectoryError(concat(path.string(), ": cannot be written: ", e.what()));
+    throw OutputDirectoryError(concat(path.string(), ": cannot be written: ", own_words(e)));
   }
+}
+
+// Returns the entry of the directory that another program wrote, and that program; "" if there is none.
+std::string foreign_entry(const fs::path& directory) {
+  for (const int64_t step : checkpoint_steps(directory)) {
+    const fs::path checkpoint = checkpoint_path(directory, step);
+    if (const std::string program = foreign_program(checkpoint); !program.empty())
+      return concat(checkpoint.filename().string(), " of another program, ", program);
+  }
+  const std::string program = foreign_program(directory);
+  return program.empty() ? "" : concat("results of another program, ", program);
+}
+
+[[noreturn]] void refuse_other_program(const fs::path& directory, const std::string& entry) {
+  const std::vector<int64_t> steps = checkpoint_steps(directory);
+  const fs::path newest = steps.empty() ? directory : checkpoint_path(directory, steps.back());
+  throw OutputDirectoryError(concat("output_dir ", directory.string(), ": holds ", entry,
+                                    "; no run can resume from it, and it is not removed: choose another "
+                                    "output_dir. Of ",
+                                    newest.string(), ": ", how_to_start_from(newest)));
 }
 
 [[noreturn]] void refuse_results(const fs::path& directory, const std::string& name) {
@@ -243,6 +306,7 @@ OutputDirectory::~OutputDirectory() = default;
 OutputDirectory OutputDirectory::open(const Config& config) {
   auto state = std::make_unique<State>(config);
   const fs::path& directory = state->directory;
+  refuse_shared_place(directory);
   state->made_directories = make_directory(directory);
   protect_inputs(config, directory);
   auto results = find_results(directory);
@@ -251,6 +315,9 @@ OutputDirectory OutputDirectory::open(const Config& config) {
     return results && !config.overwrite_output_dir && (config.resume == "never" || !can_go_on(directory));
   };
   const auto refuse = [&] {
+    const std::string foreign =
+        results && (is_refused() || config.overwrite_output_dir) ? foreign_entry(directory) : "";
+    if (!foreign.empty()) refuse_other_program(directory, foreign);
     if (is_refused()) refuse_results(directory, *results);
     if (results && config.overwrite_output_dir && !is_run_directory(directory))
       refuse_foreign(directory, *results);

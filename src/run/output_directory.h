@@ -32,8 +32,10 @@ class OutputDirectory : public MetricSink {
   // training step in metrics.jsonl, weights, a checkpoint) is refused, unless config.overwrite_output_dir is
   // set, or config.resume allows the run to resume and a position to resume from exists. The caller checks
   // whether that position belongs to this run. Throws OutputDirectoryError when the directory is in use (it
-  // names the process), holds results, is not writable, or holds the model or adapter that the run starts
-  // from. A run that ends before begin() leaves the directory as it was.
+  // names the process), holds results, is not writable, holds the model or adapter that the run starts from,
+  // or is a place with another purpose: /, or the user's home, a directory of the system or the root of the
+  // repository around the working directory, if something else is in it. A run that ends before begin()
+  // leaves the directory as it was.
   static OutputDirectory open(const Config& config);
   // The same folder for a rank that shows and writes nothing: rank 0 does. All calls do nothing.
   static OutputDirectory of_other_rank(const Config& config);

@@ -9,6 +9,7 @@
 #include "trainer/formats/model_directory.h"
 #include "trainer/formats/peft.h"
 #include "trainer/run/run_length.h"
+#include "trainer/text/chat_template.h"
 
 #include "formats/optimizer_state.h"
 #include "formats/trainer_state.h"
@@ -54,6 +55,7 @@ class Search {
     } else if (root && is_complete(*root)) {
       found_.is_complete = true;
       found_.position.step = root->step;
+      found_.position.dataset_size = root->dataset_size;  // a position after a step has one
     } else {
       find_newest(root);
     }
@@ -64,10 +66,7 @@ class Search {
   bool names_checkpoint() const { return config_.resume != "auto" && config_.resume != "never"; }
   fs::path named() const { return without_slash(config_.resume); }
 
-  void begin_at_named() {
-    resume_from(read_checkpoint(named()));
-    if (!lies_in(named(), directory_)) found_.position.began_from = absolute(named());
-  }
+  void begin_at_named() { resume_from(read_checkpoint(named())); }
 
   static std::string absolute(const fs::path& path) { return fs::weakly_canonical(path).string(); }
 
@@ -135,7 +134,34 @@ class Search {
     found_.position.began_from = began_from;
     found_.history = read_trainer_state(checkpoint.path).log_history;
     found_.checkpoint = checkpoint.path;
-    if (!lies_in(checkpoint.path, directory_)) found_.position.metrics_bytes = 0;  // in another file
+    if (!lies_in(checkpoint.path, directory_)) {
+      found_.position.metrics_bytes = 0;  // in another file
+      found_.position.began_from = absolute(checkpoint.path);
+    }
+    replace_lost_best();
+  }
+
+  // The result would be loaded from the best checkpoint. If it is gone, the best of those that are left
+  // counts.
+  void replace_lost_best() {
+    RunPosition& position = found_.position;
+    if (!config_.training.load_best_model_at_end || !position.best_step) return;
+    const auto is_there = [&](int64_t step) {
+      return step <= position.step && !kept_checkpoint(directory_, position, step).empty();
+    };
+    const int64_t lost = *position.best_step;
+    if (is_there(lost)) return;
+    BestMetric best(config_.training, evaluation_data_text(config_));
+    if (!best.restore(position)) return;
+    const double value = best.value().value_or(0);
+    best.choose(found_.history, is_there);
+    best.save(position);
+    log::warning(
+        concat("the best checkpoint so far is gone: ", checkpoint_path(directory_, lost).string(), ", with ",
+               best.metric(), " ", value, "; ",
+               best.step()
+                   ? concat("the best that is left is of step ", *best.step(), ", with ", *best.value())
+                   : "none of those that are left was evaluated, so the next evaluation is the best so far"));
   }
 
   // Also copies the settings that this start leaves open.
@@ -175,15 +201,26 @@ class Search {
       accepted_;  // logged already: the directory and its checkpoint have the same differences
 };
 
+// A run has one date, however long it takes: that of its first start.
+std::string date_of_run(const Config& config, const Fixed& fixed) {
+  if (!config.data.template_date.empty()) return config.data.template_date;
+  const auto saved = fixed.find(kTemplateDate);
+  return saved != fixed.end() ? saved->second : today();
+}
+
 Resumption search(const Config& config, const OutputDirectory& output) {
   Search search(config, output.directory());
-  return output.has_results() && !config.overwrite_output_dir ? search.in_results() : search.anew();
+  const bool goes_on = output.has_results() && !config.overwrite_output_dir;
+  Resumption found = goes_on ? search.in_results() : search.anew();
+  found.template_date = date_of_run(config, found.position.fixed);
+  return found;
 }
 
 // The path comes first, because it need not be UTF-8, as JSON must be.
 std::string resumption_note(const Resumption& found) {
   const nlohmann::ordered_json note{{"position", position_text(found.position)},
                                     {"history", found.history},
+                                    {"template_date", found.template_date},
                                     {"keeps_results", found.keeps_results},
                                     {"goes_back", found.goes_back},
                                     {"is_complete", found.is_complete}};
@@ -197,6 +234,7 @@ Resumption resumption_in(const std::string& text) {
   if (end > 0) found.checkpoint = text.substr(0, end);
   found.position = position_from(note.at("position").get<std::string>(), "rank 0");
   found.history = note.at("history");
+  found.template_date = note.at("template_date").get<std::string>();
   found.keeps_results = note.at("keeps_results").get<bool>();
   found.goes_back = note.at("goes_back").get<bool>();
   found.is_complete = note.at("is_complete").get<bool>();

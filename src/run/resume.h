@@ -19,6 +19,7 @@ struct Resumption {
   // `fixed` is that of this start; everything else comes from the checkpoint, or is 0.
   RunPosition position;
   std::optional<std::filesystem::path> checkpoint;
+  std::string template_date;  // the day on which the run began, or that the configuration names
   nlohmann::ordered_json history = nlohmann::ordered_json::array();  // log_history of the checkpoint
   bool keeps_results = false;  // the output directory holds results of this run, which stay
   bool goes_back = false;      // to a checkpoint that was named; later ones are removed
@@ -28,7 +29,7 @@ struct Resumption {
 // Searches the directory of `output` as config.resume says. Logs what was found, and what is skipped and why.
 // Throws OutputDirectoryError when the output directory or the checkpoint belongs to another run (it names
 // each key with both values, except those in config.resume_changed), FormatError when the named checkpoint is
-// damaged. With several ranks, rank 0 searches, and all get what it found.
+// damaged. With several ranks, rank 0 searches, and all get what it found, also its date.
 Resumption find_resumption(const Config& config, const OutputDirectory& output,
                            const Ranks& ranks = Ranks::none());
 

@@ -10,6 +10,7 @@
 #include "trainer/formats/checkpoint.h"
 #include "trainer/formats/peft.h"
 #include "trainer/models/load_model.h"
+#include "trainer/text/chat_template.h"
 
 #include "base/progress.h"
 #include "base/text.h"
@@ -38,9 +39,7 @@ void warn_of_small_model(Model& model, const WeightFormatName& format) {
 std::filesystem::path tokenizer_directory(const Config& config) {
   if (config.lora && !config.lora->adapter.empty()) {
     const std::filesystem::path adapter = config.lora->adapter;
-    for (const char* file : {"tokenizer.json", "spiece.model"}) {
-      if (std::filesystem::exists(adapter / file)) return adapter;
-    }
+    if (has_tokenizer(adapter)) return adapter;
   }
   return config.model.path;
 }
@@ -114,26 +113,30 @@ Prepared prepare_model(const Config& config, const Tokenizer& tokenizer, at::Dev
 }
 
 GenerationConfig generation_config(const std::filesystem::path& model_directory, const Tokenizer& tokenizer,
-                                   const Model& model) {
-  GenerationConfig config = read_generation_config(model_directory, model.vocab_size());
+                                   const Model& model, const std::filesystem::path& adapter) {
+  GenerationConfig config = read_generation_config(model_directory, model.vocab_size(), adapter);
   const auto eos = tokenizer.eos_id();
   std::vector<int32_t>& ends = config.eos_token_ids;
   if (eos && std::ranges::find(ends, *eos) == ends.end()) ends.push_back(*eos);
   return config;
 }
 
-OpenModel open_model(const ModelConfig& config, at::Device device) {
+OpenModel open_model(const ModelConfig& config, at::Device device, const std::filesystem::path& base) {
   OpenModel out;
-  out.base = base_directory(config.path);
+  out.base = base_directory(config.path, base);
   const Progress shown("loading the model");
   verify_model_files(config.path);
-  if (out.base != config.path) verify_model_files(out.base);
-  out.tokenizer = load_tokenizer(config.path);
+  if (out.base != config.path) {
+    verify_model_files(out.base);
+    out.adapter = config.path;
+  }
+  out.chat = has_chat_template(config.path) ? std::filesystem::path(config.path) : out.base;
+  out.tokenizer = load_tokenizer(has_tokenizer(config.path) ? std::filesystem::path(config.path) : out.base);
   LoadReport report;
   LoadOptions options{device, choose_dtype(config, device), /*train_all=*/false};
   if (config.quantises())
     options.quantise = Quantisation{.double_quant = config.double_quant, .format = config.quantize};
-  out.model = load_model_or_adapter(config.path, options, &report);
+  out.model = load_model_or_adapter(config.path, options, &report, out.base);
   log::debug(report.line());
   check_vocabulary(*out.tokenizer, *out.model, config.path);
   return out;

@@ -31,22 +31,28 @@ std::unique_ptr<Tokenizer> load_run_tokenizer(const Config& config);
 Prepared prepare_model(const Config& config, const Tokenizer& tokenizer, at::Device device,
                        const Ranks& ranks = Ranks::none());
 
-// Returns the settings of generation_config.json. The tokenizer's end token also ends an answer, because
-// training appends it to every answer. Throws FormatError when the file is damaged or does not fit the model.
+// Returns the settings of generation_config.json; that of `adapter` takes precedence. The tokenizer's end
+// token also ends an answer, because training appends it to every answer. Throws FormatError when the file is
+// damaged or does not fit the model.
 GenerationConfig generation_config(const std::filesystem::path& model_directory, const Tokenizer& tokenizer,
-                                   const Model& model);
+                                   const Model& model, const std::filesystem::path& adapter = {});
 
 // A model for inference: `trainer generate` and `trainer eval`.
 struct OpenModel {
-  std::filesystem::path base;  // the model directory, also when an adapter was opened
+  std::filesystem::path base;     // the model directory, also when an adapter was opened
+  std::filesystem::path adapter;  // empty: none was opened
+  std::filesystem::path chat;     // the directory with the chat template: the adapter's, if it has one
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<Model> model;
 
-  GenerationConfig generation_config() const { return trainer::generation_config(base, *tokenizer, *model); }
+  GenerationConfig generation_config() const {
+    return trainer::generation_config(base, *tokenizer, *model, adapter);
+  }
 };
 
-// Loads a model with frozen weights. config.path: a model or adapter directory.
-OpenModel open_model(const ModelConfig& config, at::Device device);
+// Loads a model with frozen weights. config.path: a model or adapter directory. `base`: that of the adapter,
+// in place of the one that it names; empty: that one.
+OpenModel open_model(const ModelConfig& config, at::Device device, const std::filesystem::path& base = {});
 
 // Throws FormatError when the tokenizer produces ids that the model has no embedding for.
 void check_vocabulary(const Tokenizer& tokenizer, const Model& model, const std::string& path);

@@ -12,7 +12,6 @@
 #include "trainer/training/solve_plan.h"
 
 #include "base/progress.h"
-#include "base/text.h"
 #include "device/rank_device.h"
 #include "memory/offload.h"
 #include "memory/set_up_device.h"
@@ -20,15 +19,17 @@
 #include "run/run_model.h"
 #include "run/run_plan.h"
 #include "run/saved_splits.h"
+#include "run/taught.h"
 
 namespace trainer {
 namespace {
 
 constexpr int64_t kAnswersWhileTraining = 200;  // if evaluation.max_samples is not set
 
-// With model.dtype auto, a run that resumes keeps the type that it began with.
-Config with_saved_dtype(const Config& asked, const Resumption& start) {
+// The run has one date. With model.dtype auto, a run that resumes keeps the type that it began with.
+Config as_it_began(const Config& asked, const Resumption& start) {
   Config config = asked;
+  if (!start.template_date.empty()) config.data.template_date = start.template_date;
   const auto saved = start.position.fixed.find("model.dtype");
   if (asked.model.dtype == ModelDtype::automatic && saved != start.position.fixed.end())
     config.model.dtype = saved->second == "fp32" ? ModelDtype::fp32 : ModelDtype::bf16;
@@ -100,7 +101,7 @@ auto made_or_advised(const Config& config, const PlanTarget& target, at::Device 
     return make();
   } catch (const std::exception& error) {
     if (!is_oom(error)) throw;
-    message = first_line(error.what());
+    message = oom_message(error);
   }
   const std::string measures = advice_to_fit(config, target, device);
   throw OutOfMemoryError(
@@ -193,7 +194,7 @@ RunParts::RunParts(const Config& from_user, OutputDirectory& output_directory, c
                    const Ranks& all_ranks, const RankPlace& place)
     : output(output_directory),
       ranks(all_ranks),
-      asked(with_saved_dtype(from_user, start)),
+      asked(as_it_began(from_user, start)),
       lease(take_device(asked, place, ranks)),
       device(lease.device),
       tokenizer(load_run_tokenizer(asked)),
@@ -207,6 +208,7 @@ RunParts::RunParts(const Config& from_user, OutputDirectory& output_directory, c
       order(train.sets(), resolved.data.shuffle, resolved.seed),
       length(length_of(resolved, order, start.position)),
       trainer(make_trainer(resolved, plan_target(), *prepared.model, device, length.total_steps, ranks)) {
+  prepared.artefacts.taught = what_is_taught(asked, train, *tokenizer, prepared.artefacts);
   if (!ranks.alone() && !resolved.training.replay_cuts.empty())
     throw ConfigError("training.replay_cuts: repeats the steps of one process, and this run has several");
 }

@@ -44,7 +44,7 @@ struct RunParts {
 
   OutputDirectory& output;
   const Ranks& ranks;
-  Config asked;  // the configuration as it was given, with the dtype that the run began with
+  Config asked;  // the configuration as it was given, with the dtype and the date that the run began with
   DeviceLease lease;
   at::Device device;       // the device that the run uses now
   bool has_moved = false;  // from the device that the plan is for

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "trainer/base/error.h"
@@ -12,6 +13,7 @@
 #include "trainer/run/run_length.h"
 
 #include "base/progress.h"
+#include "observe/time_left.h"
 #include "run/fixed_settings.h"
 
 namespace trainer {
@@ -75,12 +77,38 @@ TrainerState RunProgress::to_trainer_state(const std::filesystem::path& output_d
   state.log_history = history.rows();
   const TrainingConfig& training = config_.training;
   const bool keeps_best = training.load_best_model_at_end && best.step();
+  // The checkpoint of this step is being written.
+  std::filesystem::path best_path;
+  if (keeps_best)
+    best_path = *best.step() == position.step ? checkpoint_path(output_dir, position.step)
+                                              : kept_checkpoint(output_dir, position, *best.step());
   if (keeps_best || training.early_stopping_patience > 0) {
     state.best_metric = best.value();
     state.best_global_step = best.step();
   }
-  if (keeps_best) state.best_model_checkpoint = checkpoint_path(output_dir, *best.step());
+  if (!best_path.empty()) state.best_model_checkpoint = best_path;
   return state;
+}
+
+std::filesystem::path kept_checkpoint(const std::filesystem::path& output_dir, const RunPosition& position,
+                                      int64_t step) {
+  std::error_code ignored;
+  std::vector<std::filesystem::path> folders{output_dir};
+  if (!position.began_from.empty())
+    folders.push_back(std::filesystem::path(position.began_from).parent_path());
+  for (const auto& folder : folders) {
+    std::filesystem::path path = checkpoint_path(folder, step);
+    if (std::filesystem::exists(path / kManifestFile, ignored)) return path;
+  }
+  return {};
+}
+
+bool History::is_evaluation(const nlohmann::ordered_json& row) { return !row.contains("learning_rate"); }
+
+void History::Kept::add(int64_t step) {
+  if (count > 1) least = std::min(least, last - before);
+  before = std::exchange(last, step);
+  count++;
 }
 
 void History::add_step(const RunPosition& position, const StepResult& result) {
@@ -88,7 +116,9 @@ void History::add_step(const RunPosition& position, const StepResult& result) {
     losses_ += result.loss;
     steps_++;
   }
-  if (position.step % logging_steps_ != 0 || steps_ == 0) return;
+  const bool is_due = position.step % logging_steps_ == 0 &&
+                      position.step - steps_kept_.last >= steps_kept_.distance() && steps_ > 0;
+  if (!is_due) return;
   rows_.push_back({{"epoch", epoch_of(position)},
                    {"grad_norm", result.grad_norm},
                    {"learning_rate", result.learning_rate},
@@ -96,11 +126,57 @@ void History::add_step(const RunPosition& position, const StepResult& result) {
                    {"step", position.step}});
   losses_ = 0;
   steps_ = 0;
+  steps_kept_.add(position.step);
+  thin(/*evaluations=*/false);
 }
 
+// The newest is always there. If it follows too soon on the one before, the next one takes its place.
 void History::add_evaluation(const MetricRow& evaluation) {
+  const Kept& kept = evaluations_kept_;
+  if (kept.count > 1 && kept.last - kept.before < kept.distance()) drop_last_evaluation();
   const nlohmann::json sorted = evaluation.values;  // as Transformers writes it
   rows_.push_back(nlohmann::ordered_json(sorted));
+  evaluations_kept_.add(evaluation.values.value("step", int64_t{0}));
+  thin(/*evaluations=*/true);
+}
+
+void History::drop_last_evaluation() {
+  size_t last = rows_.size() - 1;
+  while (!is_evaluation(rows_[last])) last--;
+  rows_.erase(last);
+  evaluations_kept_ = kept_in_rows(/*of_evaluations=*/true);
+}
+
+// Leaves out every second row of a kind, if there are too many. The row after one of a step gets the mean of
+// both losses, as it now stands for the steps of both.
+void History::thin(bool evaluations) {
+  Kept& kept = evaluations ? evaluations_kept_ : steps_kept_;
+  while (kept.count >= kept.most) {
+    nlohmann::ordered_json left = nlohmann::ordered_json::array();
+    nlohmann::ordered_json first;  // of a pair
+    for (auto& row : rows_) {
+      if (is_evaluation(row) != evaluations) {
+        left.push_back(std::move(row));
+      } else if (first.is_null()) {
+        first = std::move(row);
+      } else {
+        if (!evaluations)
+          row["loss"] = (row_number(first, "loss").value_or(0) + row_number(row, "loss").value_or(0)) / 2;
+        left.push_back(std::move(row));
+        first = nullptr;
+      }
+    }
+    if (!first.is_null()) left.push_back(std::move(first));  // the last of an odd number
+    rows_ = std::move(left);
+    kept = kept_in_rows(evaluations);
+  }
+}
+
+History::Kept History::kept_in_rows(bool of_evaluations) const {
+  Kept kept{.most = of_evaluations ? kMostEvaluations : kMostSteps};
+  for (const auto& row : rows_)
+    if (is_evaluation(row) == of_evaluations) kept.add(row.value("step", int64_t{0}));
+  return kept;
 }
 
 void History::save(RunPosition& position) const {
@@ -108,10 +184,15 @@ void History::save(RunPosition& position) const {
   position.steps_to_log = steps_;
 }
 
+// An earlier version kept all rows.
 void History::restore(nlohmann::ordered_json rows, const RunPosition& position) {
   rows_ = std::move(rows);
   losses_ = position.losses_to_log;
   steps_ = position.steps_to_log;
+  for (const bool evaluations : {false, true}) {
+    (evaluations ? evaluations_kept_ : steps_kept_) = kept_in_rows(evaluations);
+    thin(evaluations);
+  }
 }
 
 BestMetric::BestMetric(const TrainingConfig& config, const std::string& data)
@@ -131,13 +212,29 @@ bool BestMetric::add(const MetricRow& evaluation) {
         concat("training.metric_for_best_model: the evaluation has no ", metric_, "; it has ", join(names)));
   }
   const double value = found->get<double>();
-  const bool better =
-      !std::isnan(value) && (!value_ || (lower_is_better_ ? value < *value_ : value > *value_));
+  const bool better = is_better(value);
   without_gain_ = better ? 0 : without_gain_ + 1;
   if (!better) return false;
   value_ = value;
   step_ = evaluation.values.at("step").get<int64_t>();
   return true;
+}
+
+bool BestMetric::is_better(double value) const {
+  return !std::isnan(value) && (!value_ || (lower_is_better_ ? value < *value_ : value > *value_));
+}
+
+void BestMetric::choose(const nlohmann::ordered_json& history,
+                        const std::function<bool(int64_t step)>& is_there) {
+  value_.reset();
+  step_.reset();
+  for (const auto& row : history) {
+    const auto value = row_number(row, metric_.c_str());
+    const auto step = row.value("step", int64_t{0});
+    if (!value || !is_better(*value) || !is_there(step)) continue;
+    value_ = value;
+    step_ = step;
+  }
 }
 
 void BestMetric::save(RunPosition& position) const {

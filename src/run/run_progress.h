@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -23,10 +24,16 @@
 
 namespace trainer {
 
-// The log_history of trainer_state.json: what happened so far, with the names that Transformers uses.
+// The log_history of trainer_state.json: what happened so far, with the names that Transformers uses. A run
+// may have millions of steps, and every checkpoint has its history, so at most kMostSteps rows of steps and
+// kMostEvaluations rows of evaluations are kept. When there are more, every second row is left out, and later
+// ones come as far apart; metrics.jsonl has all of them.
 class History {
  public:
-  // Adds a row every `logging_steps` steps, with the mean loss since the previous row.
+  static constexpr int64_t kMostSteps = 2000, kMostEvaluations = 1000;  // even
+
+  // Adds a row every `logging_steps` steps, or as far apart as rows are by now, with the mean loss since the
+  // previous row.
   explicit History(int64_t logging_steps) : logging_steps_(logging_steps) {}
 
   void add_step(const RunPosition& position, const StepResult& result);
@@ -34,14 +41,31 @@ class History {
 
   const nlohmann::ordered_json& rows() const { return rows_; }
 
-  // Saves and restores the state, to resume from. The rows are in trainer_state.json; the losses that belong
-  // to the next row are in the position.
+  // Saves and restores the state, to resume from. The rows are in trainer_state.json, and tell how far apart
+  // they are; the losses that belong to the next row are in the position.
   void save(RunPosition& position) const;
   void restore(nlohmann::ordered_json rows, const RunPosition& position);
 
  private:
+  // The rows of one kind: how many there are, the steps of the last two, and the least distance between two.
+  // All of it follows from the rows.
+  struct Kept {
+    int64_t most = 0;
+    int64_t count = 0, last = 0, before = 0;
+    int64_t least = INT64_MAX;  // without that of the last two
+
+    void add(int64_t step);
+    // Returns how far apart rows come. Once rows were left out, at least half of the most stay.
+    int64_t distance() const { return count >= most / 2 && least < INT64_MAX ? least : 0; }
+  };
+  static bool is_evaluation(const nlohmann::ordered_json& row);
+  Kept kept_in_rows(bool of_evaluations) const;
+  void thin(bool evaluations);
+  void drop_last_evaluation();
+
   int64_t logging_steps_;
   nlohmann::ordered_json rows_ = nlohmann::ordered_json::array();
+  Kept steps_kept_{.most = kMostSteps}, evaluations_kept_{.most = kMostEvaluations};
   double losses_ = 0;  // since the last row
   int64_t steps_ = 0;
 };
@@ -56,6 +80,10 @@ class BestMetric {
   // not have the metric.
   bool add(const MetricRow& evaluation);
 
+  // Takes the best of the evaluations in `history` (log_history) whose checkpoint `is_there`; none: forgets
+  // the value and the step.
+  void choose(const nlohmann::ordered_json& history, const std::function<bool(int64_t step)>& is_there);
+
   // Returns whether early_stopping_patience evaluations in a row brought no improvement.
   bool patience_is_over() const { return patience_ > 0 && without_gain_ >= patience_; }
 
@@ -69,6 +97,8 @@ class BestMetric {
   bool restore(const RunPosition& position);
 
  private:
+  bool is_better(double value) const;
+
   std::string metric_, data_;
   bool lower_is_better_;
   int64_t patience_;
@@ -76,6 +106,11 @@ class BestMetric {
   std::optional<int64_t> step_;
   int64_t without_gain_ = 0;
 };
+
+// Returns the checkpoint of a step of this run: in `output_dir`, or where the checkpoint lies from which the
+// run began. "" if it is gone.
+std::filesystem::path kept_checkpoint(const std::filesystem::path& output_dir, const RunPosition& position,
+                                      int64_t step);
 
 class RunProgress {
  public:

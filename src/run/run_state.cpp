@@ -11,6 +11,7 @@
 #include "trainer/formats/model_directory.h"
 #include "trainer/training/trainer.h"
 
+#include "base/checksum.h"
 #include "base/mappings.h"
 #include "base/text.h"
 #include "formats/optimizer_state.h"
@@ -185,6 +186,18 @@ double largest_magnitude(const at::Tensor& tensor) {
     if (!(found <= largest)) largest = found;
   });
   return largest;
+}
+
+std::string values_checksum(const std::map<std::string, at::Tensor>& tensors) {
+  RunningChecksum sum;
+  for (const auto& [name, tensor] : tensors) {
+    if (tensor.is_meta()) continue;
+    sum.add(name);
+    in_host_pieces(tensor, [&](const at::Tensor& piece) {
+      sum.add({static_cast<const char*>(piece.const_data_ptr()), piece.nbytes()});
+    });
+  }
+  return sum.digits();
 }
 
 void fill_tensors(const std::map<std::string, at::Tensor>& places,

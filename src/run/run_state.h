@@ -60,6 +60,9 @@ TensorSource source_of(const at::Tensor& tensor, Dtype dtype);
 // Returns the largest magnitude in a tensor; 0 for an empty one, NaN if there is one.
 double largest_magnitude(const at::Tensor& tensor);
 
+// Returns a checksum of names and values, without tensors that other ranks have (meta).
+std::string values_checksum(const std::map<std::string, at::Tensor>& tensors);
+
 // Copies the tensors of a file into the tensors with the same names, converted if the types differ. Throws
 // FormatError that names `where` and each tensor that is missing, unexpected or misshapen; in that case
 // nothing is copied.

@@ -25,25 +25,39 @@
 namespace trainer {
 namespace {
 
-// Replaces the last weights with those of the best evaluation, as far as this rank has them. Returns the
-// checkpoint they come from, or nothing if the last ones stay.
-std::optional<std::filesystem::path> load_best_model(RunParts& parts, const RunProgress& progress) {
-  const std::optional<int64_t> step = progress.best.step();
-  if (!step)
-    log::warning(concat("no evaluation gave a number for ", progress.best.metric(),
-                        ": the result is that of the last step"));
-  if (!step || *step == progress.position.step) return std::nullopt;
-  const std::filesystem::path best = checkpoint_path(parts.output.directory(), *step);
-  try {
-    parts.prepared.artefacts.load(parts.model(), read_checkpoint(best).path);
-    log::info(concat("the result is the best model, of step ", *step, ": ", progress.best.metric(), " ",
-                     *progress.best.value()));
-    return best;
-  } catch (const FormatError& error) {
-    log::warning(concat("the best model, of step ", *step, ", cannot be read: ", error.what(),
-                        "; the result is that of the last step"));
-    return std::nullopt;
+// Replaces the last weights with those of the best evaluation, as far as this rank has them. If its
+// checkpoint is gone or damaged, the best of those that are left counts, or the last step. Returns the
+// checkpoint the weights come from, or nothing if the last ones stay.
+std::optional<std::filesystem::path> load_best_model(RunParts& parts, RunProgress& progress) {
+  BestMetric& best = progress.best;
+  if (!best.step())
+    log::warning(
+        concat("no evaluation gave a number for ", best.metric(), ": the result is that of the last step"));
+  const auto path_of = [&](int64_t step) {
+    return kept_checkpoint(parts.output.directory(), progress.position, step);
+  };
+  std::set<int64_t> lost;
+  while (best.step() && *best.step() != progress.position.step) {
+    const int64_t step = *best.step();
+    const std::filesystem::path path = path_of(step);
+    try {
+      if (path.empty()) throw FormatError("its checkpoint is gone");
+      parts.prepared.artefacts.load(parts.model(), read_checkpoint(path).path);
+      log::info(
+          concat("the result is the best model, of step ", step, ": ", best.metric(), " ", *best.value()));
+      return path;
+    } catch (const FormatError& error) {
+      lost.insert(step);
+      best.choose(progress.history.rows(), [&](int64_t other) {
+        return other == progress.position.step || (!lost.contains(other) && !path_of(other).empty());
+      });
+      const bool is_last = !best.step() || *best.step() == progress.position.step;
+      log::warning(concat(
+          "the best model, of step ", step, ", cannot be read: ", error.what(), "; the result is ",
+          is_last ? "that of the last step" : concat("the best that is left, of step ", *best.step())));
+    }
   }
+  return std::nullopt;
 }
 
 // The result, on the rank that saves it.
@@ -53,7 +67,7 @@ struct Result {
 };
 
 // Weights that other ranks have are on meta, unless they are in a file.
-Result make_result(RunParts& parts, const RunProgress& progress) {
+Result make_result(RunParts& parts, RunProgress& progress) {
   std::optional<std::filesystem::path> earlier;
   if (parts.resolved.training.load_best_model_at_end) earlier = load_best_model(parts, progress);
   Result result{parts.prepared.artefacts.weights(parts.model()), !earlier};
@@ -248,7 +262,7 @@ TypeChanges type_changes(const SavedWeights& weights, const Artefacts& artefacts
 
 }  // namespace
 
-void save_result(RunParts& parts, const RunProgress& progress, Checkpoints& checkpoints) {
+void save_result(RunParts& parts, RunProgress& progress, Checkpoints& checkpoints) {
   Result result;
   const auto on_first = [&](const std::function<std::string()>& work) {
     return run_on_all_ranks(

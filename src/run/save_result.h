@@ -14,7 +14,7 @@ namespace trainer {
 
 // Saves the weights of the last step (with training.load_best_model_at_end, those of the best evaluation) and
 // marks the run as complete. Throws FormatError when they cannot be saved.
-void save_result(RunParts& parts, const RunProgress& progress, Checkpoints& checkpoints);
+void save_result(RunParts& parts, RunProgress& progress, Checkpoints& checkpoints);
 
 // Fills in the types of the tensors in the files, and what config.json says. If fp16 cannot hold a value, the
 // tensors that were to be fp16 keep the type of the training, and a warning names the tensor.

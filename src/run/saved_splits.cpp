@@ -11,6 +11,8 @@
 #include "trainer/base/strings.h"
 #include "trainer/memory/limit.h"
 
+#include "base/foreign_errors.h"
+
 namespace trainer {
 namespace {
 
@@ -75,17 +77,15 @@ std::map<int64_t, StepCuts> read_step_cuts(const std::filesystem::path& metrics)
   int64_t number = 0;
   for (std::string line; std::getline(in, line);) {
     number++;
-    try {
+    const std::string where = concat("training.replay_cuts: ", metrics.string(), ":", number);
+    in_our_words<DataError>(where, "give the metrics.jsonl of a run, with the cuts of each step", [&] {
       const nlohmann::json row = nlohmann::json::parse(line);
-      if (row.at("kind") != "train") continue;
+      if (row.at("kind") != "train") return;
       steps[row.at("step").get<int64_t>()] = {
           row.at("cuts").get<std::vector<int64_t>>(),
           row.at("recomputed_blocks").get<int64_t>(),
           {row.value("packed_budget", int64_t{0}), row.value("packed_target_budget", int64_t{0})}};
-    } catch (const nlohmann::json::exception& error) {
-      throw DataError(concat("training.replay_cuts: ", metrics.string(), ":", number,
-                             ": is not a row of a metrics.jsonl with the cuts of a step: ", error.what()));
-    }
+    });
   }
   if (steps.empty())
     throw DataError(concat("training.replay_cuts: ", metrics.string(), " holds no step of training"));

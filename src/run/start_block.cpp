@@ -22,6 +22,7 @@
 #include "trainer/data/batching.h"
 #include "trainer/device/device.h"
 
+#include "base/foreign_errors.h"
 #include "data/report_words.h"
 #include "hub/name.h"
 #include "ops/cpu_products.h"
@@ -166,7 +167,7 @@ Json earlier_starts(const std::filesystem::path& file) {
     if (stored.is_object() && stored.contains("starts") && stored["starts"].is_array())
       return stored["starts"];
   } catch (const std::exception& e) {
-    log::warning(concat(file.string(), ": cannot be read, and is written anew: ", e.what()));
+    log::warning(concat(file.string(), ": cannot be read, and is written anew: ", own_words(e)));
   }
   return Json::array();
 }
@@ -221,6 +222,7 @@ void show_start(OutputDirectory& output, const Config& config, const Artefacts& 
   if (const std::string saved = result_types_text(artefacts.weights(model), artefacts, config);
       !saved.empty())
     line("saved as", saved);
+  if (!artefacts.taught.text.empty()) line("result says", artefacts.taught.text);
   line("device", describe_device(device));
   if (device.is_cpu()) line("products", describe_cpu_products());
   for (const auto& [name, value] : plan.lines()) line(name, value);
@@ -229,6 +231,7 @@ void show_start(OutputDirectory& output, const Config& config, const Artefacts& 
   line("tokens", concat(grouped(data.epoch_tokens), " an epoch, ", grouped(data.epoch_supervised_tokens),
                         " of them supervised"));
   line("padding", padding_text(config, data.padding));
+  if (!data.train.template_date.empty()) line("date", date_text(data.train));
   if (data.eval) line("evaluations", evaluations_text(config.training));
   line("output", output.directory().string());
   output.start(block, outlook_of(config, length, data.eval.has_value()), step);
@@ -255,7 +258,7 @@ void keep_environment(const std::filesystem::path& directory, Model& model, c10:
     const auto replace = Json::error_handler_t::replace;  // a name of a host need not be UTF-8
     write_atomically(file, Json{{"starts", std::move(starts)}}.dump(2, ' ', false, replace) + "\n");
   } catch (const FormatError& e) {
-    log::warning(concat("the environment is not noted: ", e.what()));
+    log::warning(concat("the environment is not noted: ", own_words(e)));
   }
 }
 

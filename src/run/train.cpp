@@ -23,6 +23,7 @@
 #include "base/text.h"
 #include "data/measure.h"
 #include "notify/notifier.h"
+#include "notify/reporters.h"
 #include "run/describe_data.h"
 #include "run/end_of_run.h"
 #include "run/fixed_settings.h"
@@ -31,29 +32,25 @@
 #include "run/resume.h"
 #include "run/run_parts.h"
 #include "run/run_plan.h"
+#include "run/same_inputs.h"
 #include "run/start_block.h"
 #include "run/watches.h"
 
 namespace trainer {
 namespace {
 
-// Ranks on several machines may have read different files.
-void check_same_samples(const std::string& own, const Ranks& ranks) {
-  const std::vector<std::string> samples = ranks.all_gather(own, Channel::phases);
-  for (size_t rank = 1; rank < samples.size(); rank++) {
-    if (samples[rank] == samples[0]) continue;
-    throw DataError(concat("data.train: rank ", rank, " has other samples (", samples[rank],
-                           ") than rank 0 (", samples[0], "): all ranks need the same files"));
-  }
-}
-
-// Records or checks the settings that must stay the same in all starts of this run.
+// Records or checks the settings that must stay the same in all starts of this run, and those that must be
+// the same for all ranks.
 void fix_settings(const RunParts& parts, const Config& asked, Resumption& start) {
-  if (start.position.fixed.empty()) start.position.fixed = fixed_settings(asked);
+  auto& fixed = start.position.fixed;
+  const bool compared_by_first = !fixed.empty();  // with those of an earlier start
+  if (!compared_by_first) fixed = fixed_settings(asked);
   const std::string samples = samples_text(parts.train);
-  check_same_samples(samples, parts.ranks);
+  check_same_inputs(parts, start,
+                    compared_by_first && !parts.ranks.is_first() ? fixed_settings(asked) : fixed, samples);
+  fixed[kTemplateDate] = start.template_date;
   check_samples(start.position, samples, parts.length.dataset_size, parts.resolved);
-  start.position.fixed["model.dtype"] = parts.prepared.model->dtype() == at::kFloat ? "fp32" : "bf16";
+  fixed["model.dtype"] = parts.prepared.model->dtype() == at::kFloat ? "fp32" : "bf16";
 }
 
 // Forgets what loading needed.
@@ -85,7 +82,8 @@ void begin_output(RunParts& parts, const Resumption& start) {
 // Writes to status.json how the run ended that has thrown `error`, which is being handled.
 void record_end(OutputDirectory& output, const Ranks& ranks, const std::exception& error) {
   RankEnd end = end_of_run(ranks, error);
-  if (is_oom(error)) end = {end.rank, static_cast<int>(ExitCode::out_of_memory), error.what(), end.family};
+  if (is_oom(error))
+    end = {end.rank, static_cast<int>(ExitCode::out_of_memory), oom_message(error), end.family};
   const bool saved = end.code == static_cast<int>(ExitCode::interrupted);
   output.end(saved ? RunPhase::stopped : RunPhase::failed, end.code, first_line(end.message));
 }
@@ -147,15 +145,18 @@ void run_training(const Config& asked, const std::vector<MetricSink*>& sinks, No
                   const Ranks& ranks, const RankPlace& place) {
   const TimeLimit time_limit(asked.training.max_hours);
   check_same_start(asked, ranks);
+  Reporters reporters;  // ends last: after status.json says how the run ended
   OutputDirectory output = open_output(asked, ranks);
   for (MetricSink* sink : sinks) output.add_sink(*sink);
   output.add_sink(notifier);
+  output.add_sink(reporters);
   Resumption start = find_resumption(asked, output, ranks);
   if (start.is_complete) {
     log::info(concat("this run is complete after ", grouped(start.position.step),
                      " steps: ", output.directory().string(), "; there is nothing left to do"));
     return;
   }
+  check_same_files(asked, ranks);
   RunParts parts(asked, output, start, ranks, place);
   {
     const Progress shown("restoring the state of the run");
@@ -166,6 +167,7 @@ void run_training(const Config& asked, const std::vector<MetricSink*>& sinks, No
     run_on_all_ranks(
         ranks, [&] { begin_output(parts, start); }, Channel::phases);
     check_shared_output(output.directory(), ranks);
+    if (ranks.is_first()) reporters.begin(asked.observe.report_to, output.directory());
     notifier.begin(start.position.step,
                    outlook_of(parts.resolved, parts.length, parts.eval_data() != nullptr));
     Loop(parts, start, time_limit).go();

@@ -11,6 +11,8 @@
 
 #include "trainer/base/strings.h"
 
+#include "base/memory_room.h"
+
 namespace trainer {
 namespace {
 
@@ -37,6 +39,7 @@ GradientSums::GradientSums(const Ranks& ranks, const TensorExchange& exchange, c
   cut(type);
   if (!early) return;
   gradients_.on_gradient([this](size_t place) { arrived(place); });
+  require_room_for_threads(1, "the sums of gradients");
   thread_ = std::thread([this] { run(); });
 }
 

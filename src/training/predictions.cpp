@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <span>
 
 #include <nlohmann/json.hpp>
 
@@ -61,6 +62,7 @@ Predictor::Predictor(const Dataset& data, const Tokenizer& tokenizer, const Conf
     : data_(data),
       tokenizer_(tokenizer),
       metrics_(config.evaluation.metrics),
+      skip_special_tokens_(config.evaluation.skip_special_tokens),
       generation_(resolved(std::move(generation), config, data)),
       recovery_(config.recovery),
       samples_(spread(data.size(), config.evaluation.max_samples.value_or(max_samples))),
@@ -86,10 +88,18 @@ std::vector<Predictor::Prompt> Predictor::prompts_of(const Ranks& ranks) const {
   return own;
 }
 
+std::span<const int32_t> Predictor::without_end(const Tokens& answer) const {
+  const std::vector<int32_t>& ends = generation_.eos_token_ids;
+  const bool ended = !answer.empty() && std::ranges::find(ends, answer.back()) != ends.end();
+  return std::span(answer).first(answer.size() - (ended ? 1 : 0));
+}
+
 // Returns the answers of this rank as a note for all: [[place, text, tokens], ...].
 std::string Predictor::answer(const Model& model, c10::Device device, const std::function<void()>& between,
                               const Ranks& ranks) {
-  const AnswerText text(tokenizer_, {});
+  const AnswerText text(tokenizer_, generation_.stop_strings, generation_.eos_token_ids);
+  GenerationHooks hooks;
+  if (!generation_.stop_strings.empty()) hooks.stop = [&](const Tokens& ids) { return text.stops_at(ids); };
   const std::vector<Prompt> prompts = prompts_of(ranks);
   nlohmann::json note = nlohmann::json::array();
   Progress shown("answers", std::ssize(prompts));
@@ -101,10 +111,12 @@ std::string Predictor::answer(const Model& model, c10::Device device, const std:
       std::vector<Tokens> batch;
       for (size_t i = first; i < std::min(first + static_cast<size_t>(size), prompts.size()); i++)
         batch.push_back(prompts[i].tokens);
-      answers = generate(model, batch, generation_, device);
+      answers = generate(model, batch, generation_, device, hooks);
     });
-    for (const std::vector<Tokens>& answer : answers)
-      note.push_back({prompts[first++].place, text.text(answer.front()), std::ssize(answer.front())});
+    for (const std::vector<Tokens>& answer : answers) {
+      const std::string said = text.decode(without_end(answer.front()), skip_special_tokens_);
+      note.push_back({prompts[first++].place, said, std::ssize(answer.front())});
+    }
     shown.set(static_cast<int64_t>(first));
     if (between) between();
   }
@@ -117,9 +129,12 @@ Predictions Predictor::predict(const Model& model, c10::Device device, const std
                                const Ranks& ranks) {
   const auto begin = std::chrono::steady_clock::now();
   Predictions out;
+  std::vector<std::string> given;  // the targets of the data
   for (const int64_t sample : samples_) {
     const Dataset::Texts texts = data_.texts(sample);
-    out.rows.push_back({data_.origin(sample), texts.input, texts.target, ""});
+    out.rows.push_back({data_.origin(sample), texts.input,
+                        AnswerText(tokenizer_, {}).as_answer(texts.target, skip_special_tokens_), ""});
+    given.push_back(texts.target);
   }
   int64_t tokens = 0;
   for (const std::string& note : run_on_all_ranks(
@@ -130,7 +145,8 @@ Predictions Predictor::predict(const Model& model, c10::Device device, const std
     }
   }
   TextMetrics metrics(metrics_);
-  for (const Prediction& row : out.rows) metrics.add(row.prediction, row.target);
+  for (size_t i = 0; i < out.rows.size(); i++)
+    metrics.add(out.rows[i].prediction, out.rows[i].target, given[i]);
   out.scores = metrics.values();
   out.mean_tokens = static_cast<double>(tokens) / static_cast<double>(out.rows.size());
   out.seconds = seconds_since(begin);

@@ -29,7 +29,11 @@ TEST(EndingOf, WhatTheLibraryThrowsHasTheCodeOfItsKind) {
   EXPECT_EQ(ending_with(denied).code, 4);
   EXPECT_TRUE(ending_with(denied).message.starts_with("/a/b: ")) << ending_with(denied).message;
   EXPECT_EQ(ending_with(std::runtime_error("odd\nmore")).code, 1);
-  EXPECT_EQ(ending_with(std::runtime_error("odd\nmore")).message, "internal error: odd; please report it");
+  const Ending odd = ending_with(std::runtime_error("vector::odd \x1b[31m\nmore"));
+  EXPECT_EQ(
+      odd.message,
+      "internal error (an error that is not foreseen); please report it, with what --verbose says about it");
+  EXPECT_EQ(odd.details, "vector::odd \\x1b[31m");
   EXPECT_EQ(ending_with(7).code, 1);
 }
 

@@ -43,6 +43,84 @@ TEST_F(BadRowsTest, LastLineIncomplete) {
       starts(error(std::string(kGoodRow) + "{\"input\": \"one\", \"tar"), "data.jsonl:2: malformed JSON"));
 }
 
+TEST_F(BadRowsTest, LastLineThatWasCutOffIsNamedAsSuch) {
+  for (const char* row : {"{\"input\": \"one\", \"tar", "{\"input\": \"one\", \"target\": tru",
+                          "{\"input\": \"one\", \"target\": \"\\ud8", "{\"input\": [1, 2"}) {
+    EXPECT_TRUE(has(error(std::string(kGoodRow) + row), "the file ends within this row: it was cut off"))
+        << row;
+    EXPECT_FALSE(has(error(after_good(row) + kGoodRow), "the file ends")) << row;
+  }
+  EXPECT_TRUE(has(error("[{\"input\": \"one\", \"tar"), "is the end of the file missing?"));
+}
+
+TEST_F(BadRowsTest, TheCauseOfMalformedJsonIsNamedWithItsColumn) {
+  const auto with_target = [&](const std::string& value) {
+    return error(after_good("{\"target\": " + value + ", \"input\": \"one\"}") + kGoodRow);
+  };
+  const std::vector<std::pair<const char*, const char*>> causes{
+      {"NaN", "column 12: NaN is no value of JSON; write null"},
+      {"-Infinity", "column 13: Infinity is no value of JSON; write a number or null"},
+      {"None", "column 12: None is no value of JSON; write null"},
+      {"True", "column 12: True is no value of JSON; write true"},
+      {"two", "column 12: 'two' is not in double quotes"},
+      {"'two'", "column 12: a single quote; JSON has texts and keys in double quotes"},
+      {R"("a\ud83d")", "column 14: \\ud83d is half of a character (a surrogate without its pair)"},
+      {R"("\udca9 b")", "column 13: \\udca9 is half of a character"},
+      {R"("\ud83d\u0041")", "column 13: \\ud83d is half of a character"},
+      {R"("a\x41")", "column 14: the escape \\x does not exist in JSON"},
+      {R"("a\u00g1")", "column 14: \\u without four hexadecimal digits"},
+      {"\"a\tb\"", "column 14: a text with a tab as it is; write \\t"},
+      {"[1, ]", "column 14: a comma before a ]; remove it"},
+      {"1} {", "column 15: there is more text after the end of the object"},
+      {"1 /* no */", "column 14: a comment; JSON has none"}};
+  for (const auto& [value, cause] : causes) {
+    EXPECT_TRUE(starts(with_target(value), concat("data.jsonl:2: malformed JSON: ", cause))) << value;
+  }
+  EXPECT_TRUE(starts(error(after_good("{\"input\": \"one\"},") + kGoodRow),
+                     "data.jsonl:2: malformed JSON: column 17: a comma after the end of the object"));
+  EXPECT_TRUE(
+      has(error("{\n  \"input\": \"one\",\n  \"target\": \"two\"\n}\n"), "each row must be on one line"));
+  EXPECT_EQ(with_target(R"("\ud83d\ude00")"), "") << "a whole pair";
+}
+
+TEST_F(BadRowsTest, FilesThatAreNoTextAreNamed) {
+  const std::vector<std::pair<std::string, const char*>> begins{
+      {std::string("\x1f\x8b\x08\0", 4), "is compressed with gzip; let its name end in .gz"},
+      {"\x28\xb5\x2f\xfd", "is compressed with zstd; let its name end in .zst"},
+      {"PAR1", "is a Parquet file; let its name end in .parquet"},
+      {"PK\x03\x04", "is a zip archive"},
+      {"\xfd"
+       "7zXZ",
+       "is compressed with xz"},
+      {"BZh91", "is compressed with bzip2"},
+      {"ARROW1", "is an Arrow file"},
+      {std::string("{\0\"\0i\0n\0", 8), "is UTF-16; save the file as UTF-8"},
+      {std::string("\0{\0\"\0i\0n", 8), "is UTF-16; save the file as UTF-8"},
+      {std::string("\xff\xfe\0\0{\0\0\0", 8), "is UTF-32; save the file as UTF-8"},
+      {"version https://git-lfs.github.com/spec/v1\n", "is the pointer of Git LFS"},
+      {"\n<!DOCTYPE html>", "is a page of HTML"}};
+  for (const auto& [begin, what] : begins) {
+    for (const char* name : {"rows.jsonl", "rows.json", "rows.csv"})
+      EXPECT_TRUE(
+          starts(error_of([&, &begin = begin] { open(write(name, begin)); }), concat(name, ": ", what)))
+          << what;
+  }
+}
+
+TEST_F(BadRowsTest, AnEndingThatPromisesACompressionIsNamed) {
+  config_.data.cache = (folder_ / "cache").string();
+  const auto refused = [&](const char* name, std::string_view content) {
+    return error_of([&] { open(write(name, content)); });
+  };
+  EXPECT_EQ(
+      refused("rows.jsonl.gz", kGoodRow),
+      "rows.jsonl.gz: is not compressed with gzip, as its name says: it holds text; let its name end in "
+      ".jsonl, .csv or .tsv");
+  EXPECT_TRUE(
+      starts(refused("rows.jsonl.zst", std::string("\x1f\x8b\x08\0", 4)),
+             "rows.jsonl.zst: is not compressed with zstd, as its name says: it is compressed with gzip"));
+}
+
 TEST_F(BadRowsTest, NotAnObject) {
   EXPECT_TRUE(starts(error(after_good("\"one\"")), "data.jsonl:2: is not a JSON object"));
   EXPECT_TRUE(starts(error(after_good("17")), "data.jsonl:2: is not a JSON object"));

@@ -52,6 +52,16 @@ TEST_F(ChatData, AnAnswerWithWeight0IsLeftOutOfEverything) {
   EXPECT_EQ(sample.labels, (Ids{3, 120, 4, 1, 100, X, X, 120, 6, 1, 100, 7, 1}));
 }
 
+TEST_F(ChatData, MarksThatAreNotKnownAreRefusedUnlessTheyAreIgnored) {
+  std::string row = line(kTwoTurns);
+  row.insert(row.find("\"two\"") + 5, ", \"good\": false");
+  EXPECT_TRUE(has(error(row, false), "data.jsonl:1: message 2 (assistant): \"good\" is false"));
+  config_.data.unknown_marks = UnknownMarks::ignore;
+  EXPECT_EQ(data(row, false).sample(0).labels, data(line(kTwoTurns), false).sample(0).labels);
+  row.replace(row.find("\"good\""), 6, "\"train\"");
+  EXPECT_EQ(data(row, false).sample(0).labels, (Ids{X, X, X, X, X, X, X, X, X, X, X, 7, 1}));
+}
+
 using Weights = std::vector<float>;
 
 TEST_F(ChatData, AMessagesWeightIsThatOfItsTokens) {

@@ -70,6 +70,53 @@ TEST_F(Index, IsBuiltOnceAndReadsBackTheSame) {
   EXPECT_TRUE(ends(data_->origin(389), "data.jsonl:390"));
 }
 
+// Conversations, with a template that writes the day of the month.
+class DatedIndex : public Index {
+ protected:
+  DatedIndex() {
+    path_ = write("chat.jsonl", R"({"messages": [{"role": "user", "content": "one"}, )"
+                                R"({"role": "assistant", "content": "two"}]})"
+                                "\n");
+    use(R"({{ strftime_now("%d") }} )");
+  }
+  void use(const std::string& begin) {
+    config_.data.chat_template = write(
+        "dated.jinja", begin +
+                           "{% for m in messages %}{{ m.role[0] ~ ' ' ~ m.content ~ ' </s> ' }}{% endfor %}"
+                           "{% if add_generation_prompt %}a{% endif %}");
+  }
+  // Opens the data on this day and returns how often the tokenizer was called.
+  int calls_on(const std::string& day) {
+    config_.data.template_date = day;
+    tokenizer_.calls = 0;
+    data_.emplace(Dataset::open({path_}, config_, tokenizer_, /*encoder_decoder=*/false));
+    return tokenizer_.calls;
+  }
+};
+
+TEST_F(DatedIndex, IsThatOfItsDayIfTheTemplateWritesTheDate) {
+  EXPECT_GT(calls_on("2026-05-31"), 0);
+  EXPECT_EQ(data_->sample(0).input_ids, (Ids{31, 120, 4, 1, 100, 5, 1}));
+  EXPECT_EQ(calls_on("2026-05-31"), 0);
+  EXPECT_GT(calls_on("2026-09-11"), 0);
+  EXPECT_EQ(data_->sample(0).input_ids, (Ids{11, 120, 4, 1, 100, 5, 1}));
+  EXPECT_EQ(calls_on("2026-05-31"), 0) << "both are kept";
+  EXPECT_EQ(data_->report().template_date, "2026-05-31");
+  EXPECT_TRUE(has(join(data_->report().lines(), "\n"), "the date in them: 2026-05-31"));
+  RunDataReport report;
+  report.train = data_->report();
+  EXPECT_TRUE(has(to_json_text(report), R"("template_date": "2026-05-31")"));
+  EXPECT_TRUE(has(to_text(report, {}), "2026-05-31, which the chat template writes (data.template_date)"));
+}
+
+TEST_F(DatedIndex, IsThatOfEveryDayIfItDoesNot) {
+  use("10 ");
+  EXPECT_GT(calls_on("2026-05-31"), 0);
+  EXPECT_EQ(calls_on("2026-09-11"), 0);
+  EXPECT_EQ(data_->report().template_date, "");
+  EXPECT_FALSE(has(join(data_->report().lines(), "\n"), "the date in them"));
+}
+
 TEST_F(Index, IsTheSameForAnyNumberOfWorkers) {
   calls();
   std::ifstream first(kept(), std::ios::binary);

@@ -88,6 +88,24 @@ TEST_F(Parquet, ConversationsAreListsOfStructs) {
   expect_same(data, open(golden("chats.jsonl"), false));
 }
 
+// Of a list's nulls and of those of a whole column the rows know; they are in the JSON lines, too.
+TEST_F(Parquet, NullsThatOnlyFillTheTypeOfAColumnAreNotInTheRows) {
+  config_.data.chat_template =
+      write("calls.jinja",
+            "{{ tools | tojson }}{% for m in messages %}{{ m.role }}: {{ m | tojson }}{{ m.content }}"
+            "{% for c in m.tool_calls or [] %}{{ c | tojson }}{% endfor %}. {% endfor %}"
+            "{% if add_generation_prompt %}assistant: {% endif %}");
+  config_.data.loss_on = LossOn::everything;
+  const Dataset data = open(golden("calls.parquet"), false);
+  ASSERT_EQ(data.size(), 3);
+  expect_same(data, open(golden("calls.jsonl"), false));
+  std::string lines;
+  for (const auto& file : fs::directory_iterator(folder_ / "cache" / "unpacked"))
+    lines = read_file(file.path());
+  EXPECT_TRUE(has(lines, R"("arguments":{"city":"Paris"})")) << lines;
+  EXPECT_TRUE(has(lines, R"("after":[null,2])")) << lines;
+}
+
 TEST_F(Parquet, OnlyTheColumnsInUseAreRead) {
   config_.data.input = "input";
   config_.data.target = "target";

@@ -217,6 +217,21 @@ def stall(seconds):
     return act
 
 
+def drip(seconds):
+    """A fault: the answer comes byte by byte, with a pause after each."""
+    def act(handler, _):
+        write = handler.wfile.write
+
+        def write_slowly(data):
+            for byte in data:
+                write(bytes([byte]))
+                handler.wfile.flush()
+                time.sleep(seconds)
+        handler.wfile.write = write_slowly
+        return False
+    return act
+
+
 def lie(handler, request):
     """A fault: other bytes of the same size."""
     content = handler.server.hub.stored[request["path"].rsplit("/", 1)[1]]

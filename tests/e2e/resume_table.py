@@ -134,6 +134,7 @@ CHANGES = (
     setting("data.shuffle", "false"),
     setting("data.loss_on", "last_turn", kind="chat"),
     setting("data.loss_weight", "weight"),
+    setting("data.template_date", "2001-11-11"),
     setting("data.eval", 0.2, words="`data.eval`: a share of the training data is held out"),
     setting("training.effective_batch_size", 3),
     setting("model.dtype", "bf16"),

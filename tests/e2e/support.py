@@ -20,8 +20,8 @@ def run_script(name, *arguments):
 
 
 def python_with(package):
-    """Returns a Python that has the package, this one or that of .venv, or None."""
-    for python in (sys.executable, ROOT / ".venv" / "bin" / "python"):
+    """Returns a Python that has the package, this one, that of the variable TEST_PYTHON or that of .venv, or None."""
+    for python in (sys.executable, os.environ.get("TEST_PYTHON", sys.executable), ROOT / ".venv" / "bin" / "python"):
         if pathlib.Path(python).exists() and not subprocess.run([python, "-c", f"import {package}"], capture_output=True).returncode:
             return str(python)
     return None

@@ -1,6 +1,7 @@
 """Several processes for one run: how they are started, and what is refused before any is."""
 import os
 import pathlib
+import socket
 import subprocess
 import unittest
 
@@ -75,6 +76,15 @@ class Refused(EndToEnd):
         self.assert_refused(self.start(**dict(place, MASTER_PORT="")), 2, "WORLD_SIZE is 2, but MASTER_PORT is not set")
         self.assert_refused(self.start(SLURM_STEP_ID="0", SLURM_STEP_NODELIST="n1", SLURM_NTASKS="2", SLURM_LOCALID="0",
                                        SLURM_JOB_ID="7"), 2, "SLURM_NTASKS is 2, but SLURM_PROCID is not set")
+
+    def test_a_port_that_answers_nothing_is_not_waited_for_for_ever(self):
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            place = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+                     "MASTER_PORT": str(listener.getsockname()[1])}
+            result = self.start("device=cpu", "parallel.timeout=2", **place)
+        self.assertEqual(result.returncode, 8, result.stderr)
+        for words in ("rank 0 does not answer at 127.0.0.1:", "parallel.timeout", "MASTER_PORT"):
+            self.assertIn(words, result.stderr)
 
     def test_processes_that_another_launcher_has_started_start_none(self):
         place = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",

@@ -1,6 +1,8 @@
 // What README.md of a data set says about its files. The cards have the forms of the hub's documentation.
 #include "hub/data_card.h"
 
+#include <chrono>
+
 #include <gtest/gtest.h>
 
 #include "trainer/base/error.h"
@@ -21,11 +23,11 @@ std::string card_with(const std::string& configs) {
 
 Files chosen_with(const std::string& card, const Files& files, Split split, const std::string& path = "") {
   Listing listing;
-  for (const std::string& file : files) listing.files.emplace_back().path = file;
+  for (const std::string& file : files) listing.files.emplace_back().path = CheckedName::path(file).value();
   Files chosen;
   for (const RemoteFile& file :
        choose_data_files({Kind::dataset, "a/b", "", path}, listing, split, read_subsets(card)))
-    chosen.push_back(file.path);
+    chosen.push_back(file.path.text());
   return chosen;
 }
 
@@ -119,6 +121,18 @@ TEST(DataCard, TwoStarsAreAnyFolders) {
             (Files{files[0], files[1]}));
   EXPECT_EQ(chosen_with(card_with("- data_files: \"**/*.jsonl\"\n"), files, Split::train), files);
   EXPECT_EQ(chosen_with("", files, Split::any, "data/**"), (Files{files[0], files[1]}));
+}
+
+TEST(DataCard, ACardMayNameEachOfManyFiles) {
+  std::string paths;
+  Files files;
+  for (int i = 0; i < 20'000; i++) {
+    files.push_back(concat("part-", i, ".jsonl"));
+    paths += concat("  - ", files.back(), "\n");
+  }
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(chosen_with(card_with("- data_files:\n" + paths), files, Split::train).size(), files.size());
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
 }
 
 TEST(DataCard, FilesThatAreNotThereOrNotReadAreNamed) {

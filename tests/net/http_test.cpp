@@ -118,6 +118,51 @@ TEST(Http, ASilentServerTimesOut) {
   EXPECT_EQ(reason_of(request), Reason::timed_out);
 }
 
+TEST(Http, ADrippingServerTimesOut) {
+  HttpServer server([](const std::string&) { return HttpServer::text(200, std::string(1000, 'x')); },
+                    std::chrono::milliseconds(20));
+  Request request = get(server.url());
+  request.stall_timeout = 1;
+  request.least_rate = 1000;
+  EXPECT_EQ(reason_of(request), Reason::timed_out);
+}
+
+TEST(Http, TheTokenIsNotSentWhereOthersCouldReadIt) {
+  HttpServer proxy([](const std::string&) { return HttpServer::text(200, "here"); });
+  ::setenv("http_proxy", proxy.url().c_str(), 1);
+  Request request = get("http://127.anything.example/");
+  request.bearer_token = "hf_secret";
+  Client().send(request);
+  ::unsetenv("http_proxy");
+  ASSERT_EQ(proxy.requests().size(), 1);
+  EXPECT_FALSE(contains(proxy.requests()[0], "secret"));
+}
+
+TEST(Http, ThisMachineIsReachedWithoutAProxy) {
+  HttpServer server([](const std::string&) { return HttpServer::text(200, "here"); }),
+      proxy([](const std::string&) { return HttpServer::text(200, "elsewhere"); });
+  ::setenv("http_proxy", proxy.url().c_str(), 1);
+  Request request = get(server.url());
+  request.bearer_token = "hf_secret";
+  EXPECT_EQ(Client().send(request).body, "here");
+  ::unsetenv("http_proxy");
+  EXPECT_TRUE(proxy.requests().empty());
+}
+
+TEST(Http, APasswordIsInNoMessage) {
+  for (const char* url : {"http://user:secret@127.0.0.1:1/", "http://user:sec/secret@127.0.0.1:1/",
+                          "http://user:sec ret@host/secret", "user:secret@host", "https://user:secret@"})
+    EXPECT_FALSE(contains(error_message<NetworkError>([&] { Client().send(get(url)); }), "ret")) << url;
+  for (const char* proxy : {"http://user:secret@127.0.0.1:1", "nothing://user:secret@host:1",
+                            "http://user:sec ret@host:port", "user:secret@127.0.0.1:1"}) {
+    ::setenv("http_proxy", proxy, 1);
+    const std::string message =
+        error_message<NetworkError>([&] { Client().send(get("http://hub.invalid")); });
+    EXPECT_FALSE(contains(message, "ret")) << proxy << ": " << message;
+  }
+  ::unsetenv("http_proxy");
+}
+
 TEST(Http, AnotherThreadEndsARequest) {
   HttpServer server([](const std::string&) { return ""; });
   std::atomic<bool> abort{false};
@@ -169,12 +214,6 @@ TEST(Http, RefusesWhatCannotBeSent) {
 TEST(Http, AMissingLibraryIsNamedWithItsPackage) {
   const std::string message = error_message<NetworkError>([] { open_curl({"libnothing.so.4"}); });
   EXPECT_TRUE(contains(message, "apt install libcurl4")) << message;
-}
-
-TEST(Http, TheOriginShowsNothingSecret) {
-  EXPECT_EQ(origin_of("https://User:secret@Example.org:8000/path?key=secret"), "https://example.org:8000");
-  EXPECT_EQ(origin_of("https://example.org?key=secret"), "https://example.org");
-  EXPECT_EQ(origin_of("not an URL"), "the address");
 }
 
 }  // namespace

@@ -1,11 +1,16 @@
 #include "trainer/parallel/ranks.h"
 
+#include <atomic>
 #include <future>
 #include <latch>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <thread>
+#include <unistd.h>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
@@ -227,6 +232,72 @@ TEST(Ranks, APortInUseIsSaid) {
   const std::string message = error_message<ConfigError>([&] { Ranks(place, 1); });
   ::close(socket);
   EXPECT_NE(message.find("is the port in use? Choose another MASTER_PORT"), std::string::npos) << message;
+}
+
+// Listens at a port of this machine. What it does with a connection is up to the test.
+class Listener {
+ public:
+  explicit Listener(int port) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(::bind(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    EXPECT_EQ(::listen(socket_, 5), 0);
+  }
+  ~Listener() { ::close(socket_); }
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+  int accept() const { return ::accept(socket_, nullptr, nullptr); }
+
+ private:
+  int socket_;
+};
+
+std::string problem_of_second(RankPlace place) {
+  place.rank = place.local_rank = 1;
+  return error_message<LostRank>([&] { Ranks(place, 1); });
+}
+
+TEST(Ranks, APortThatAnswersNothingIsNotWaitedForForEver) {
+  const RankPlace place = first_of_two();
+  const Listener listener(place.port);
+  const std::string problem = problem_of_second(place);
+  EXPECT_NE(problem.find("does not answer at 127.0.0.1:"), std::string::npos) << problem;
+  EXPECT_NE(problem.find("parallel.timeout"), std::string::npos) << problem;
+}
+
+TEST(Ranks, AProgramThatSpeaksAnotherLanguageIsNotWaitedForEither) {
+  const RankPlace place = first_of_two();
+  const Listener listener(place.port);
+  std::atomic<bool> over = false;
+  std::thread program([&] {
+    const int connection = listener.accept();
+    while (!over && ::send(connection, "H", 1, MSG_NOSIGNAL) == 1)
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    ::close(connection);
+  });
+  EXPECT_NE(problem_of_second(place).find("does not answer at 127.0.0.1:"), std::string::npos);
+  over = true;
+  program.join();
+}
+
+TEST(GlooGroup, ARankIsLostAlsoIfThereWasNeverABeat) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  constexpr std::chrono::seconds kTimeout(10);
+  Patience patience;
+  patience.silence = 0.5;
+  std::latch over(1);
+  std::thread silent([&] {
+    const GlooGroup group(store, "phases", 1, 2, "127.0.0.1", kTimeout, nullptr);
+    over.wait();
+  });
+  {
+    const GlooGroup group(store, "phases", 0, 2, "127.0.0.1", kTimeout, &patience);
+    EXPECT_THROW(group.all_gather("are you there?"), LostRank);
+  }
+  over.count_down();
+  silent.join();
 }
 
 TEST(MeasureSums, TellsARate) { EXPECT_GT(measure_sum_rate(), 1e6); }

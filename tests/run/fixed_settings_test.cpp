@@ -65,7 +65,8 @@ class ComparedSettings : public testing::Test {
 };
 
 TEST_F(ComparedSettings, HaveAnEntryForEveryKeyThatIsMarked) {
-  const auto fixed = fixed_settings(config({"lora={}", "model.dtype=fp32", "data.eval=0.5"}));
+  const auto fixed = fixed_settings(
+      config({"lora={}", "model.dtype=fp32", "data.eval=0.5", "data.template_date=2026-05-31"}));
   std::set<std::string> keys;
   for (const auto& [entry, value] : fixed) keys.insert(entry.substr(0, entry.find(' ')));
   std::set<std::string> marked;
@@ -109,6 +110,18 @@ TEST_F(ComparedSettings, RefuseAnotherValueUnlessItIsAccepted) {
   EXPECT_TRUE(contains(refusal(fixed_settings(config({"model.quantize=nf4"})),
                                config({"model.quantize=nf4", "model.double_quant=false"})),
                        "\n  model.double_quant: "));
+}
+
+TEST_F(ComparedSettings, TheDateOfTheRunStaysUnlessTheConfigurationNamesAnother) {
+  auto saved = fixed_settings(config());
+  saved[kTemplateDate] = "2026-05-31";
+  auto now = fixed_settings(config());
+  keep_open_settings(saved, now);
+  EXPECT_EQ(now.at(kTemplateDate), "2026-05-31");
+  EXPECT_EQ(refusal(saved, config({"data.template_date=2026-05-31"})), "");
+  EXPECT_TRUE(contains(refusal(saved, config({"data.template_date=2026-09-01"})),
+                       "data.template_date: 2026-05-31 there, 2026-09-01 here; data.template_date=2026-05-31 "
+                       "keeps it"));
 }
 
 TEST_F(ComparedSettings, LogWhatChangesTheResultOnPurpose) {

@@ -48,6 +48,21 @@ class TinyRun {
       data << nlohmann::json{{"text", "row " + std::to_string(i * i) + " of the data"}}.dump() << '\n';
   }
 
+  // Conversations, and a template that writes the date before them. Returns what to override for them.
+  std::vector<std::string> dated_chat() const {
+    std::ofstream rows(directory_ / "chat.jsonl");
+    for (int i = 0; i < 20; i++) {
+      const nlohmann::json messages{{{"role", "user"}, {"content", "row " + std::to_string(i * i)}},
+                                    {{"role", "assistant"}, {"content", "of the data"}}};
+      rows << nlohmann::json{{"messages", messages}}.dump() << '\n';
+    }
+    std::ofstream(directory_ / "dated.jinja") << "{{ strftime_now('%d %B %Y') }}{% for m in messages %}{{ "
+                                                 "m.role[0] ~ m.content ~ '|' }}{% endfor %}"
+                                                 "{% if add_generation_prompt %}a{% endif %}";
+    return {"data.train=" + (directory_ / "chat.jsonl").string(), "data.kind=chat",
+            "data.chat_template=" + (directory_ / "dated.jinja").string()};
+  }
+
   std::filesystem::path output(const std::string& name) const { return directory_ / name; }
 
   Config config(const std::string& name, std::vector<std::string> overrides = {}) const {

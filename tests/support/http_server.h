@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <mutex>
 #include <netinet/in.h>
@@ -18,9 +19,10 @@ namespace trainer::test {
 class HttpServer {
  public:
   // `answer` is called with the head and body of each request and returns all bytes to send; "": nothing is
-  // sent, and the connection stays open until the server ends.
-  explicit HttpServer(std::function<std::string(const std::string& request)> answer)
-      : answer_(std::move(answer)), listener_(::socket(AF_INET, SOCK_STREAM, 0)) {
+  // sent, and the connection stays open until the server ends. `pause`: after each byte.
+  explicit HttpServer(std::function<std::string(const std::string& request)> answer,
+                      std::chrono::milliseconds pause = {})
+      : answer_(std::move(answer)), pause_(pause), listener_(::socket(AF_INET, SOCK_STREAM, 0)) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -72,8 +74,10 @@ class HttpServer {
         continue;
       }
       for (size_t sent = 0; sent < bytes.size();) {
-        const ssize_t size = ::send(connection, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
+        const size_t piece = pause_.count() > 0 ? 1 : bytes.size() - sent;
+        const ssize_t size = ::send(connection, bytes.data() + sent, piece, MSG_NOSIGNAL);
         if (size <= 0) break;
+        std::this_thread::sleep_for(pause_);
         sent += static_cast<size_t>(size);
       }
       ::close(connection);
@@ -97,6 +101,7 @@ class HttpServer {
   }
 
   std::function<std::string(const std::string&)> answer_;
+  std::chrono::milliseconds pause_;
   int listener_, port_ = 0;
   mutable std::mutex mutex_;
   std::vector<std::string> requests_;

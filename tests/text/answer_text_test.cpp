@@ -44,6 +44,25 @@ TEST_F(AnswerTextTest, LeavesSpecialTokensOutButStopsAtThem) {
   EXPECT_EQ(AnswerText(*tokenizer_, {" three"}).text(ids(answer)), "One two");
 }
 
+TEST_F(AnswerTextTest, AStopStringThatWouldEndInsideASpecialTokenIsNone) {
+  const std::string answer = "The<|im_end|> weekend ends";
+  EXPECT_EQ(AnswerText(*tokenizer_, {"end"}).text(ids(answer)), "The week");
+  EXPECT_EQ(AnswerText(*tokenizer_, {"<|"}).text(ids(answer)), "The weekend ends");
+  EXPECT_EQ(AnswerText(*tokenizer_, {"e<|im_"}).text(ids(answer)), "The weekend ends");
+  EXPECT_EQ(AnswerText(*tokenizer_, {"e<|im_end|>"}).text(ids(answer)), "Th");
+  EXPECT_EQ(AnswerText(*tokenizer_, {"|> week"}).text(ids(answer)), "The");
+  const std::vector<int32_t> ended = ids("The<|im_end|>");
+  for (const char* stop : {"end", "im", "<"}) EXPECT_FALSE(AnswerText(*tokenizer_, {stop}).stops_at(ended));
+  EXPECT_TRUE(AnswerText(*tokenizer_, {"The<|im_end|>"}).stops_at(ended));
+}
+
+TEST_F(AnswerTextTest, AnEndTokenThatIsNoSpecialTokenIsLeftOutToo) {
+  tokenizer_->add_tokens({"<done>"});
+  const int32_t done = *tokenizer_->token_to_id("<done>");
+  EXPECT_EQ(AnswerText(*tokenizer_, {}, {done}).text(ids("One<done> two<done>")), "One<done> two");
+  EXPECT_EQ(AnswerText(*tokenizer_, {}).text(ids("One<done>")), "One<done>");
+}
+
 TEST_F(AnswerTextTest, SkipsIdsThatAreNotTokens) {
   std::vector<int32_t> padded = ids("One two");
   padded.insert(padded.begin() + 1, static_cast<int32_t>(tokenizer_->vocab_size()) + 5);

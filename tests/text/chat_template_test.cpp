@@ -24,6 +24,36 @@ std::string render(const std::string& source, const Json& messages = kGreeting, 
   return ChatTemplate({{"default", {source, "t.jinja"}}}, {}).render(messages, tools, variables);
 }
 
+ChatTemplate template_of(const std::string& source) {
+  return ChatTemplate({{"default", {source, "t.jinja"}}}, {});
+}
+
+TEST(ChatTemplate, IsToldTheDayThatWasSet) {
+  ChatTemplate dated = template_of("{{ strftime_now('%d %B %Y, %A, day %j, %H:%M:%S, %s') }}");
+  dated.set_date("2026-05-31");
+  EXPECT_EQ(dated.render(kGreeting), "31 May 2026, Sunday, day 151, 00:00:00, 1780185600");
+  EXPECT_EQ(dated.date(), "2026-05-31");
+  dated.set_date("2028-02-29");
+  EXPECT_EQ(dated.render(kGreeting).substr(0, 16), "29 February 2028");
+  for (const char* no_day : {"2026-02-29", "2026-13-01", "2026-01-01x", "2026-01", "today", ""})
+    EXPECT_TRUE(contains(error_message<ConfigError>([&] { dated.set_date(no_day); }), "is no day")) << no_day;
+}
+
+TEST(ChatTemplate, TheDateIsThatOfTheDayOnWhichItWasLoaded) {
+  const std::string before = today();
+  const ChatTemplate dated = template_of("{{ strftime_now('%Y-%m-%d') }}");
+  const std::string day = dated.render(kGreeting);
+  EXPECT_TRUE(day == before || day == today()) << day;
+  EXPECT_EQ(dated.date(), day);
+}
+
+TEST(ChatTemplate, HasADateOnlyIfItAsksForIt) {
+  EXPECT_EQ(template_of("{{ messages[0].content }} strftime_now").date(), "");
+  EXPECT_NE(template_of("{% if strftime_now is defined %}{% endif %}").date(), "");
+  EXPECT_NE(template_of("{% macro day() %}{{ strftime_now('%d') }}{% endmacro %}{{ day() }}").date(), "");
+  EXPECT_NE(template_of("{% set clock = strftime_now %}{{ clock('%d') }}").date(), "");
+}
+
 TEST(ChatTemplate, ADirectoryWithoutTemplateHasNone) {
   const TemporaryDirectory directory;
   EXPECT_FALSE(load_chat_template(directory.path()));

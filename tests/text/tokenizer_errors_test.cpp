@@ -187,5 +187,20 @@ TEST_F(TokenizerErrors, SpieceModelIsPreferredToTokenizerJson) {
             load_tokenizer(golden("t5"))->encode("Hello world", true));
 }
 
+TEST_F(TokenizerErrors, SettingsOfTokenizerConfigThatWouldChangeIdsAreRefusedByName) {
+  write("tokenizer.json", read_file(golden("qwen") / "tokenizer.json"));
+  write("tokenizer_config.json", R"({"split_special_tokens": true})");
+  expect_in(error(), {"tokenizer_config.json", "split_special_tokens"});
+}
+
+TEST_F(TokenizerErrors, UnknownKeysOfStepsAreRefusedByName) {
+  for (const auto& [step, value] :
+       {std::pair("normalizer", json{{"type", "NFC"}, {"twice", true}}),
+        std::pair("decoder", json{{"type", "Fuse"}, {"twice", true}}),
+        std::pair("pre_tokenizer", json{{"type", "Whitespace"}, {"twice", true}})}) {
+    expect_in(error_after([&](json& file) { file[step] = value; }), {step, "'twice' is not supported"});
+  }
+}
+
 }  // namespace
 }  // namespace trainer

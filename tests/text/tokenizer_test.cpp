@@ -5,8 +5,10 @@
 #include <functional>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "trainer/base/error.h"
+#include "trainer/base/files.h"
 #include "trainer/base/strings.h"
 
 #include "support/temporary_directory.h"
@@ -44,6 +46,85 @@ TEST(Tokenizer, SpecialTokensHaveTheirRoles) {
   const auto gpt2 = load_tokenizer(golden("gpt2"));  // named in special_tokens_map.json only
   EXPECT_EQ(gpt2->eos_id(), gpt2->vocab_size() - 1);
   EXPECT_EQ(gpt2->pad_id(), gpt2->token_to_id("<right>"));
+}
+
+// A golden tokenizer with changes to its files.
+class ChangedFiles {
+ public:
+  explicit ChangedFiles(const char* name) {
+    for (const auto& entry : std::filesystem::directory_iterator(golden(name)))
+      std::filesystem::copy(entry.path(), directory_ / entry.path().filename());
+  }
+  const ChangedFiles& set(const char* file, const char* key, const nlohmann::json& value) const {
+    const std::filesystem::path path = directory_ / file;
+    nlohmann::json json =
+        std::filesystem::exists(path) ? nlohmann::json::parse(read_file(path)) : nlohmann::json::object();
+    json[key] = value;
+    write_atomically(path, json.dump());
+    return *this;
+  }
+  std::unique_ptr<Tokenizer> load() const { return load_tokenizer(directory_.path()); }
+  // What loading it writes to the log.
+  std::string said() const {
+    testing::internal::CaptureStderr();
+    load();
+    return testing::internal::GetCapturedStderr();
+  }
+
+ private:
+  test::TemporaryDirectory directory_;
+};
+
+constexpr const char* kTokenizerConfig = "tokenizer_config.json";
+
+// transformers 5.23, _from_pretrained: both keys are dropped if there is a tokenizer.json.
+TEST(Tokenizer, TokenizerJsonDecidesWhatIsAddedAroundAText) {
+  const std::vector<int32_t> with_bos = load_tokenizer(golden("llama2_v5"))->encode("quick", true),
+                             bare = load_tokenizer(golden("llama2_v5"))->encode("quick", false);
+  ASSERT_EQ(with_bos.size(), bare.size() + 1);
+  const ChangedFiles without("llama2_v5");
+  without.set(kTokenizerConfig, "add_bos_token", false).set(kTokenizerConfig, "add_eos_token", true);
+  EXPECT_EQ(without.load()->encode("quick", true), with_bos);
+  const ChangedFiles plain("llama2_v5");
+  plain.set("tokenizer.json", "post_processor", nullptr).set(kTokenizerConfig, "add_bos_token", true);
+  EXPECT_EQ(plain.load()->encode("quick", true), bare);
+  EXPECT_NE(
+      plain.set(kTokenizerConfig, "add_eos_token", true).said().find("add_eos_token: true has no effect"),
+      std::string::npos);
+}
+
+// transformers 5.23, clean_up_tokenization(): not for BPE unless it is forced.
+TEST(Tokenizer, BlanksAreCleanedUpAsTransformersDoes) {
+  const std::string text = "It 's done , isn 't it ? We 've won !";
+  for (const char* name : {"t5", "t5_json"}) {
+    const ChangedFiles files(name);
+    const std::vector<int32_t> ids = files.load()->encode(text, false);
+    const std::string kept = files.load()->decode(ids, true);
+    files.set(kTokenizerConfig, "clean_up_tokenization_spaces", true);
+    EXPECT_TRUE(files.load()->cleans_up_spaces());
+    const std::string cleaned = files.load()->decode(ids, true);
+    EXPECT_NE(cleaned, kept);
+    EXPECT_EQ(cleaned.find(" ,"), std::string::npos) << cleaned;
+    EXPECT_EQ(cleaned.find(" 's"), std::string::npos) << cleaned;
+  }
+  const ChangedFiles bpe("qwen");
+  bpe.set(kTokenizerConfig, "clean_up_tokenization_spaces", true);
+  EXPECT_EQ(bpe.load()->decode(bpe.load()->encode(text, false), true), text);
+  bpe.set(kTokenizerConfig, "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output", true);
+  EXPECT_EQ(bpe.load()->decode(bpe.load()->encode("It 's done , isn 't it ? I n't", false), true),
+            "It's done, isn 't it? In't");
+}
+
+TEST(Tokenizer, AKeyOfItsFilesThatIsNotKnownIsAWarningOnce) {
+  const ChangedFiles files("qwen");
+  EXPECT_EQ(files.set(kTokenizerConfig, "model_max_length", 512).said(), "");
+  files.set(kTokenizerConfig, "reverse_words", true);
+  const std::string said = files.said();
+  EXPECT_NE(said.find("tokenizer_config.json: unknown keys are ignored: reverse_words"), std::string::npos)
+      << said;
+  EXPECT_EQ(files.said(), "");
+  EXPECT_NE(files.set("special_tokens_map.json", "padding_of_words", 1).said().find("padding_of_words"),
+            std::string::npos);
 }
 
 TEST(Tokenizer, T5SentinelsCountDownFromTheLastId) {
@@ -86,6 +167,29 @@ TEST(Tokenizer, LongWordsAndTextsTakeReasonableTime) {
   const std::string letters(400000, 'a'), blanks(400000, ' ');
   EXPECT_EQ(qwen->decode(qwen->encode(letters, false), false), letters);
   EXPECT_EQ(qwen->decode(qwen->encode(blanks + "x", false), false), blanks + "x");
+}
+
+// T5's normalizer makes spaces of line ends and tabs.
+TEST(AddedTokens, OfBlanksTakeNoOtherBlanks) {
+  for (const char* name : {"t5", "t5_json"}) {
+    const auto directory = std::filesystem::path(SOURCE_DIR) / "tests/goldens/text" / name;
+    const auto before = load_tokenizer(directory), tokenizer = load_tokenizer(directory);
+    const std::vector<std::string> tokens{"\n", "\t", "  "};
+    tokenizer->add_tokens(tokens);
+    const auto first = static_cast<int32_t>(before->vocab_size());
+    const test::TemporaryDirectory saved;
+    save_tokenizer(directory, tokens, saved.path());
+    const auto loaded = load_tokenizer(saved.path());
+    for (const Tokenizer* with_tokens : {tokenizer.get(), loaded.get()}) {
+      EXPECT_EQ(with_tokens->encode("plain words here", false), before->encode("plain words here", false))
+          << name;
+      for (size_t i = 0; i < tokens.size(); i++) {
+        const std::vector<int32_t> ids = with_tokens->encode("a" + tokens[i] + "a", false);
+        EXPECT_EQ(std::ranges::count(ids, first + static_cast<int32_t>(i)), 1) << name << " " << i;
+        EXPECT_NE(with_tokens->decode(ids, false).find(tokens[i]), std::string::npos) << name << " " << i;
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -40,8 +40,10 @@ std::unique_ptr<Model> load_with_adapter(const std::filesystem::path& base,
 
 // Loads a model directory, or an adapter directory (then the result is its base model with the adapter on it,
 // frozen). A relative path to the base is also tried from the adapter's directory. The base of an adapter
-// that was trained on quantised weights is quantised in the same way.
+// that was trained on quantised weights is quantised in the same way. `base`: the adapter's, in place of the
+// one that it names; empty: that one.
 std::unique_ptr<Model> load_model_or_adapter(const std::filesystem::path& directory,
-                                             const LoadOptions& options, LoadReport* report = nullptr);
+                                             const LoadOptions& options, LoadReport* report = nullptr,
+                                             const std::filesystem::path& base = {});
 
 }  // namespace trainer

@@ -21,6 +21,8 @@ enum class LongSamples { truncate, drop, split };
 enum class TruncationSide { right, left };
 enum class BadRows { error, skip };
 enum class LossOn { all_turns, last_turn, everything };
+// What happens to marks of other programs on a message that are not known.
+enum class UnknownMarks { error, ignore };
 enum class MicroBatching { tokens, samples };
 enum class CpuProducts { automatic, mkl, onednn, by_type, builtin };
 enum class IntervalStrategy { no, steps, epoch };
@@ -161,8 +163,11 @@ struct DataConfig {
   std::optional<int64_t> max_samples;
   BadRows bad_rows = BadRows::error;
   LossOn loss_on = LossOn::all_turns;
+  BoolOrAuto learn_reasoning = BoolOrAuto::automatic();  // auto: not a block that only the template writes
+  UnknownMarks unknown_marks = UnknownMarks::error;
   std::string loss_weight;    // the field with the weight of a row in the loss; empty: all are 1
   std::string chat_template;  // a file; empty: the model's own
+  std::string template_date;  // "2026-05-31"; empty: the day on which the run began
   BoolOrAuto packing = BoolOrAuto::automatic();
   // `auto` packs; settle_packing() replaces it where that may be slower.
   bool packs() const { return packing.of(true); }
@@ -206,6 +211,7 @@ struct EvaluationConfig {
   std::optional<int64_t> generation_batch_size;  // default: eval_batch_size
   std::optional<int64_t> max_new_tokens;         // default: 1.5 x the tokens of the longest target
   int64_t num_beams = 1;
+  bool skip_special_tokens = true;  // in answers and targets that are compared
   std::vector<std::string> metrics{"exact_match", "f1", "rouge", "bleu", "chrf", "json"};
   int64_t show = 3;
 };
@@ -246,7 +252,8 @@ struct SaveConfig {
 // The output for people who watch a run.
 struct ObserveConfig {
   bool tensorboard = true;
-  double report_minutes = 5;  // 0: no page
+  std::vector<std::string> report_to;  // wandb, mlflow, trackio
+  double report_minutes = 5;           // 0: no page
 };
 
 struct MemoryConfig {

@@ -79,6 +79,8 @@ class Dataset {
   std::vector<int32_t> prompt(int64_t index) const;
   // Returns the token that ends an answer in chat data; none for other kinds.
   std::optional<int32_t> end_of_answer() const;
+  // Returns whether a chat template writes the samples.
+  bool has_chat_template() const;
 
   // The lengths of a sample, from the index, without reading the row.
   struct Lengths {
@@ -88,6 +90,13 @@ class Dataset {
   uint64_t content(int64_t index) const;  // a hash, the same for rows with the same content
   uint64_t input(int64_t index) const;    // a hash of the input's text
   bool begins_row(int64_t index) const;   // false: a later piece of the same row as the previous sample
+
+  // Returns checksums of all samples' places, lengths and contents, and of the ids that are kept of rows that
+  // are split ("": none are kept).
+  struct Checksums {
+    std::string samples, pieces;
+  };
+  Checksums checksums() const;
 
   void for_each_skipped_row(const std::function<void(const SkippedRow&)>& visit) const;
 

@@ -56,14 +56,19 @@ struct DataReport {
   std::string name;                     // the files
   DataKind kind = DataKind::automatic;  // never `automatic`
   std::string input_field, target_field;
+  std::string
+      template_date;    // the day that the chat template writes (data.template_date); "": it writes none
   int64_t rows = 0;     // including malformed rows
   int64_t samples = 0;  // without dropped samples
   RowCount malformed;
   int64_t dropped_rows = 0, split_rows = 0;  // by data.long_samples
   SideReport input, target;
-  int64_t longest_sample = 0;  // input and target together, after truncation
-  RowCount truncated;          // samples that lose tokens, dropped samples included
-  RowCount unknown;            // samples with <unk>
+  int64_t longest_sample = 0;                  // input and target together, after truncation
+  RowCount truncated;                          // samples that lose tokens, dropped samples included
+  RowCount unknown;                            // samples with <unk>
+  RowCount unspelled;                          // rows with a target that the tokenizer does not give back
+  std::set<std::string> unspelled_characters;  // what is lost or changed; "  ": repeated blanks
+  RowCount doubled_ends;  // samples whose text has the tokens that the tokenizer adds at its ends
   int64_t supervised_tokens = 0;
   int64_t without_supervision = 0;  // samples without a supervised token
   NothingToLearn nothing;           // the rows without one, by the reason

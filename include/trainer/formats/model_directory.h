@@ -72,5 +72,14 @@ std::vector<std::string> copy_tokenizer_files(const std::filesystem::path& from,
 // generation_config.json, chat template), unchanged. Returns their names.
 std::vector<std::string> copy_companion_files(const std::filesystem::path& from,
                                               const std::filesystem::path& to);
+// Removes files of this kind that are not among `written`: those of an earlier save.
+void remove_other_companions(const std::filesystem::path& directory, const std::vector<std::string>& written);
+
+// Removes the files of chat templates, for those of another directory that take their place.
+void remove_chat_templates(const std::filesystem::path& directory);
+// Makes `text` the only chat template of a directory: chat_template.jinja, and chat_template of
+// tokenizer_config.json where that exists. Returns the names of the files that it has written.
+std::vector<std::string> replace_chat_template(const std::filesystem::path& directory,
+                                               const std::string& text);
 
 }  // namespace trainer

@@ -55,8 +55,11 @@ void write_adapter_config(const std::filesystem::path& directory, const AdapterC
 
 // Returns the directory itself, or, for an adapter directory, that of its base model. A relative path of a
 // base model is also tried relative to the adapter. A name on the hub is taken from its cache or downloaded.
-// Throws FormatError when the base model does not exist.
+// Throws FormatError when the base model does not exist, or is not named.
 std::filesystem::path base_directory(const std::filesystem::path& directory);
+// Returns `base`, unless it is empty; else the same. Throws ConfigError for a base of what is no adapter.
+std::filesystem::path base_directory(const std::filesystem::path& directory,
+                                     const std::filesystem::path& base);
 
 // Returns the adapter's tensors without PEFT's prefix "base_model.model.": "encoder....q.lora_A.weight",
 // "lm_head.weight" (modules_to_save). Throws FormatError.

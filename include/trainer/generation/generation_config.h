@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace trainer {
@@ -38,6 +39,9 @@ struct GenerationConfig {
   std::vector<int32_t> forced_eos_token_ids;  // forced as the last token that max_new_tokens allows
   std::vector<int32_t> suppress_tokens, begin_suppress_tokens;
   bool renormalize_logits = false;
+  // An answer ends before the first of these in its text. They are for those who turn tokens into text
+  // (AnswerText); generate() itself does not read them.
+  std::vector<std::string> stop_strings;
 
   // Whether inputs of different lengths go through the model one after another, without padding; unset: on
   // the CPU. The answers are the same, except for rounding.
@@ -48,7 +52,12 @@ struct GenerationConfig {
 // GenerationConfig.from_model_config does). eos_token_id falls back to config.json. do_sample stays false
 // whatever the file says: the user has to ask for sampling. Throws FormatError for values of a wrong type or
 // out of range, for token ids of `vocab_size` and more, and for keys that would change the result but are not
-// supported (penalty_alpha, bad_words_ids, ...); the message names them.
-GenerationConfig read_generation_config(const std::filesystem::path& model_directory, int64_t vocab_size);
+// supported (penalty_alpha, bad_words_ids, ...); the message names them. Unknown keys are named in a warning.
+// `adapter`: the directory of an adapter, whose generation_config.json takes precedence if it has one.
+GenerationConfig read_generation_config(const std::filesystem::path& model_directory, int64_t vocab_size,
+                                        const std::filesystem::path& adapter = {});
+
+// Returns eos_token_id of the same files, without reading anything else; empty if there is none.
+std::vector<int32_t> end_tokens(const std::filesystem::path& model_directory);
 
 }  // namespace trainer

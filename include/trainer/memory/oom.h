@@ -33,12 +33,15 @@ bool is_device_fault(const std::exception& error);
 
 // The numbers of an out-of-memory error.
 struct OutOfMemory {
-  std::string message;                            // the first line of the exception's
+  std::string message;                            // one line, in words of this program
   int64_t asked = -1, free = -1, allocated = -1;  // bytes; -1: not known
 
   // "1.20 MB asked for, 300 kB free, 17.7 GB allocated"
   std::string numbers() const;
 };
+
+// Returns what is_oom() has found, in the same words.
+std::string oom_message(const std::exception& error);
 
 // Runs `work`. Returns nullopt if it succeeded, or the error's numbers if it ran out of memory. Other
 // exceptions pass through. When this returns, the exception is gone, and with it what it kept alive. Inside a

@@ -59,6 +59,9 @@ class Model : public Module {
   virtual int64_t vocab_size() const = 0;  // rows of these tensors
   // Gives a tied head a parameter of its own, lm_head.weight, with the embedding's values.
   virtual void untie_head() = 0;
+  // Lets a tied head use the adapter of the embedding, so that they stay one matrix. Returns false if this is
+  // not supported.
+  virtual bool share_adapter_with_head() { return false; }
   virtual std::vector<std::string> default_lora_targets() const = 0;
   virtual CollateOptions collate_options() const = 0;
   // The names of tied embeddings, which are one tensor: the first is the parameter, the others are aliases.

@@ -24,6 +24,8 @@ struct Architecture {
   std::vector<std::string> not_quantised = {};
   // A stored lm_head.weight that equals the embedding is tied to it even if tie_word_embeddings is false.
   bool ties_always = false;
+  // What tie_word_embeddings is if config.json does not have it.
+  bool ties_by_default = false;
 };
 
 // Returns the architecture. Throws FormatError with a list of the supported ones if it is unknown.

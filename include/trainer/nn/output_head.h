@@ -12,6 +12,8 @@
 
 namespace trainer {
 
+class Embedding;
+
 struct OutputHeadFacts {
   double scale = 1.0;     // multiplies the hidden states before the projection
   double soft_cap = 0.0;  // c: logits become c tanh(logits / c); 0: no cap
@@ -27,6 +29,10 @@ class OutputHead {
   // "lm_head" of the model's tree.
   Linear& own_weight();
   bool tied() const { return !linear_; }
+  // Lets a tied head use the adapter of its embedding, which must outlive it and have one without DoRA
+  // (PEFT's ensure_weight_tying): the two stay one matrix.
+  void share_adapter(const Embedding& embedding) { shared_ = &embedding; }
+  bool shares_adapter() const { return tied() && shared_ != nullptr; }
   // Returns the tensors with a row for each token: the embedding and, if it exists, the separate weight.
   std::vector<Parameter*> tables();
 
@@ -52,6 +58,7 @@ class OutputHead {
   Parameter* embedding_;
   OutputHeadFacts facts_;
   std::optional<Linear> linear_;
+  const Embedding* shared_ = nullptr;
 };
 
 }  // namespace trainer

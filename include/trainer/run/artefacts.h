@@ -28,6 +28,13 @@ struct SavedWeights {
   int64_t bytes() const;                         // in the file
 };
 
+// What training teaches besides the weights, and the files of the base do not say.
+struct Taught {
+  std::optional<nlohmann::ordered_json> generation_config;  // nullopt: the base's file stays
+  std::string chat_template;  // the text of data.chat_template; empty: the base's stays
+  std::string text;           // for the log; empty: the base's files say everything
+};
+
 struct Artefacts {
   std::filesystem::path base;            // the model directory that was loaded
   std::optional<AdapterConfig> adapter;  // absent: the whole model was trained
@@ -37,13 +44,14 @@ struct Artefacts {
   // The types in which the saved tensors came: those of the model's files, or of the adapter that is trained
   // further. New tensors are not in it.
   std::map<std::string, Dtype> came_as = {};
+  Taught taught = {};
 
   // Returns the adapter's tensors, or all tensors of the model. They are not copied.
   SavedWeights weights(Model& model) const;
 
   // Writes adapter_config.json + adapter_model.safetensors, or config.json + weights, and the tokenizer's
-  // files, into `directory`, which is created if it is missing. A file is written completely or not at all.
-  // Throws FormatError.
+  // files, the chat template and generation_config.json with what was taught, into `directory`, which is
+  // created if it is missing. A file is written completely or not at all. Throws FormatError.
   void save(const SavedWeights& weights, const std::filesystem::path& directory) const;
   void save(Model& model, const std::filesystem::path& directory) const { save(weights(model), directory); }
 

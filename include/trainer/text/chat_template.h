@@ -18,14 +18,19 @@ namespace jinja {
 class Template;
 class Text;
 class Value;
+struct Moment;
 }  // namespace jinja
 struct AnswerFrame;
+struct ReasoningTags;
 
 // A conversation's text, and which parts of it are answers, which the model should learn to write.
 struct RenderedChat {
   struct Answer {
     size_t message;     // its place in the conversation
     size_t begin, end;  // bytes of the text
+    // The end of the block of reasoning that it begins with (<think> ... </think>); `begin` if it has none.
+    size_t after_reasoning = 0;
+    bool empty_reasoning = false;  // only the template writes that block, around nothing
   };
   std::string text;
   std::vector<Answer> answers;  // in the order of the text
@@ -33,10 +38,11 @@ struct RenderedChat {
 
 // The parts of a conversation that a template writes, besides contents that are text.
 struct ChatAbilities {
-  bool parts = false;   // contents that are lists of parts, as text
-  bool calls = true;    // the tool_calls of an answer
-  bool results = true;  // messages of the role tool
-  bool tools = true;    // the functions that may be called
+  bool parts = false;            // contents that are lists of parts, as text
+  bool calls = true;             // the tool_calls of an answer
+  bool results = true;           // messages of the role tool
+  bool tools = true;             // the functions that may be called
+  bool empty_reasoning = false;  // an empty block of reasoning, for an answer that has none
 };
 
 // Safe to use from several threads at once.
@@ -82,7 +88,18 @@ class ChatTemplate {
   // the example, calls, results and tools are true: the template decides for each conversation.
   const ChatAbilities& abilities() const;
 
-  // All that a rendering depends on besides the conversation: the templates and the special tokens.
+  // Sets the day that strftime_now() tells the template, "2026-05-31", with the time 00:00. Without it, that
+  // is the time at which this object was made: texts do not change while a program runs. Throws ConfigError
+  // when there is no such day.
+  void set_date(const std::string& day);
+  // Returns that day if a template asks for the date, so that its texts may depend on it; else "".
+  std::string date() const;
+
+  // Returns whether a template reads the key of a message: `.key`, or "key" in quotes.
+  bool reads(const std::string& key) const;
+
+  // All that a rendering depends on besides the conversation and the date: the templates and the special
+  // tokens.
   std::string source() const;
 
  private:
@@ -91,9 +108,12 @@ class ChatTemplate {
   jinja::Text render_text(const jinja::Value& messages, const nlohmann::ordered_json& tools,
                           const nlohmann::ordered_json& variables, bool ask) const;
   AnswerFrame frame(const nlohmann::ordered_json& tools, const nlohmann::ordered_json& variables) const;
+  ReasoningTags reasoning_tags(const nlohmann::ordered_json& tools,
+                               const nlohmann::ordered_json& variables) const;
 
   std::map<std::string, std::shared_ptr<const jinja::Template>> templates_;
   std::map<std::string, std::string> special_tokens_;
+  std::shared_ptr<const jinja::Moment> moment_;
   std::shared_ptr<Frames> frames_;  // computed when first needed
 };
 
@@ -104,6 +124,10 @@ class ChatTemplate {
 std::optional<ChatTemplate> load_chat_template(const std::filesystem::path& directory);
 // Loads the user's own template from `file`, with the special tokens of such a directory. Throws the same.
 ChatTemplate read_chat_template(const std::filesystem::path& file, const std::filesystem::path& directory);
+// Returns the day that it is here, "2026-05-31".
+std::string today();
+// Returns whether the directory itself has a template, without its base model.
+bool has_chat_template(const std::filesystem::path& directory);
 // The texts of the templates of load_chat_template() by name ("default"); empty when there is none.
 std::map<std::string, std::string> chat_template_texts(const std::filesystem::path& directory);
 

@@ -17,7 +17,14 @@ struct Conversation {
   nlohmann::ordered_json messages;         // objects with role, content and whatever else the template reads
   nlohmann::ordered_json tools = nullptr;  // JSON schemas, or null
   nlohmann::ordered_json variables = nullptr;
-  std::vector<float> weights;  // weight of each message in the loss; 0: it is not learned
+  std::vector<float> weights = {};  // weight of each message in the loss; 0: it is not learned
+
+  // A mark of another program on a message that cannot be obeyed.
+  struct UnknownMark {
+    std::string key, problem;  // the problem names the message, the key and its value
+    bool of_question;          // asks to learn a message that is no answer
+  };
+  std::vector<UnknownMark> unknown_marks = {};
 };
 
 // The forms of a conversation in a row.
@@ -36,9 +43,17 @@ std::optional<ConversationForm> conversation_form(const std::vector<std::string>
 
 // Besides the messages a row may have `tools` (a list, or its JSON text; bare functions get the frame
 // {"type", "function"}), `system` (with conversations and Alpaca fields) and `chat_template_kwargs` (an
-// object). A message may have `weight`, a number of 0 or more, which the template does not see. Throws a
-// DataError that names the message and what is wrong with it.
+// object). A message may have a weight in the loss, which the template does not see: `weight` (or
+// `loss_weight`), a number of 0 or more; or marks of other programs: `loss`, `train`, `training`, `trainable`
+// or `loss_mask`, true or false, and `masked`, the opposite. What else may be such a mark is put into
+// `unknown_marks`: keys of a message that are true or false, and numbers and lists whose names tell of the
+// loss. Throws a DataError that names the message and what is wrong with it.
 Conversation read_conversation(const nlohmann::ordered_json& row, ConversationForm form);
+
+// Throws a DataError that names the first of the unknown marks. Marks that the template (nullptr: none) reads
+// are something else, and with LossOn::everything questions are learned, too.
+void refuse_unknown_marks(const Conversation& conversation, const ChatTemplate* chat_template,
+                          LossOn loss_on);
 
 // Returns the messages as the template reads them: where it reads only text, contents that are lists of parts
 // are joined. Throws DataError, with the remedy, for functions, calls and results that it does not write.
@@ -54,9 +69,11 @@ struct ChatTokens {
 
 // Returns a conversation's ids, and which of them are learned: those with at least one character in an answer
 // that counts, as in Hugging Face's assistant masks. `loss_on` and the messages' weights decide which answers
-// count. Throws as messages_for() and ChatTemplate::render_with_answers() do.
+// count. `learn_reasoning` decides whether their reasoning does, unless everything is learned or the template
+// marks what is (data.learn_reasoning). Throws as messages_for() and ChatTemplate::render_with_answers() do.
 ChatTokens tokenize_chat(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
-                         const Conversation& conversation, LossOn loss_on);
+                         const Conversation& conversation, LossOn loss_on,
+                         BoolOrAuto learn_reasoning = BoolOrAuto::automatic());
 
 // Returns the special token that ends an answer in the chat template; nullopt if the end is ordinary text. If
 // it cannot be found, logs a warning with the reason and returns nullopt.
@@ -67,12 +84,13 @@ std::optional<int32_t> end_of_turn_token(const ChatTemplate& chat_template, cons
 size_t before_last_answer(const nlohmann::ordered_json& messages);
 
 // The prompt that the model gets for the conversation's last answer, and the content of that answer; for an
-// answer that calls functions, the text that the template writes.
+// answer that calls functions, the text that the template writes. An empty block of reasoning that is not
+// learned is part of the prompt.
 struct ChatQuestion {
   std::string prompt, answer;
 };
 // Returns nullopt if the conversation has no answer.
-std::optional<ChatQuestion> last_question(const ChatTemplate& chat_template,
-                                          const Conversation& conversation);
+std::optional<ChatQuestion> last_question(const ChatTemplate& chat_template, const Conversation& conversation,
+                                          BoolOrAuto learn_reasoning = BoolOrAuto::automatic());
 
 }  // namespace trainer

@@ -70,7 +70,9 @@ class TextMetrics {
   // Names: exact_match, f1, rouge, bleu, chrf, json (evaluation.metrics). Throws ConfigError for any other.
   explicit TextMetrics(const std::vector<std::string>& metrics);
 
-  void add(std::string_view prediction, std::string_view target);
+  // `given`: the target of the data, if `target` is what a tokenizer made of it. The metric json takes it
+  // where only that is JSON.
+  void add(std::string_view prediction, std::string_view target, std::string_view given = {});
 
   // Returns names and values in the order in which the metrics were requested: exact_match, f1, rouge1,
   // rouge2, rougeL (means), bleu, chrf, json_valid, json_match; those of json only when they apply. Returns

@@ -39,6 +39,8 @@ class Tokenizer {
   // Returns the text of `ids`. Characters split across tokens are joined; invalid bytes become U+FFFD. Throws
   // DataError for ids outside the vocabulary.
   virtual std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const = 0;
+  // Returns whether decode() removes blanks before punctuation and English endings ("it 's").
+  virtual bool cleans_up_spaces() const { return false; }
 
   // Returns one more than the highest id that the tokenizer can give.
   virtual int64_t vocab_size() const = 0;
@@ -55,11 +57,17 @@ class Tokenizer {
   virtual std::string fingerprint() const { return ""; }
 
   // Adds tokens as Hugging Face's `tokenizer.add_tokens(list of strings)` does: they match anywhere in
-  // normalized text and are not special (decode() keeps them). New tokens get ids from vocab_size() on, in
-  // this order. A token that is in the model's vocabulary becomes an added token and keeps its id. Tokens
-  // that were added before stay as they are (Hugging Face would make a special one ordinary).
+  // normalized text and are not special (decode() keeps them). But blanks, and tokens whose blanks
+  // normalization changes ("\n" in T5), match as they are, as AddedToken(..., normalized=False) does: else
+  // they would take every space. New tokens get ids from vocab_size() on, in this order. A token that is in
+  // the model's vocabulary becomes an added token and keeps its id. Tokens that were added before stay as
+  // they are (Hugging Face would make a special one ordinary).
   virtual void add_tokens(const std::vector<std::string>& tokens) = 0;
 };
+
+// Returns whether the directory itself has the files of a tokenizer that can be loaded, without its base
+// model.
+bool has_tokenizer(const std::filesystem::path& directory);
 
 // Loads the tokenizer of a model directory, or of an adapter directory (its own files, otherwise those of its
 // base model): tokenizer.json (BPE or Unigram: Qwen, Llama, Mistral, GPT-2, SmolLM2, T5) or spiece.model

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,7 +23,8 @@ namespace trainer {
 
 struct Prediction {
   std::string origin;  // file:line
-  std::string input, target, prediction;
+  std::string input;
+  std::string target, prediction;  // both as the tokenizer writes them (evaluation.skip_special_tokens)
 };
 
 struct Predictions {
@@ -64,6 +66,8 @@ class Predictor {
     std::vector<int32_t> tokens;
   };
 
+  // Returns an answer's tokens without the one that ends it.
+  std::span<const int32_t> without_end(const std::vector<int32_t>& answer) const;
   // Returns the prompts that a rank answers, longest first.
   std::vector<Prompt> prompts_of(const Ranks& ranks) const;
   std::string answer(const Model& model, c10::Device device, const std::function<void()>& between,
@@ -72,6 +76,7 @@ class Predictor {
   const Dataset& data_;
   const Tokenizer& tokenizer_;
   std::vector<std::string> metrics_;
+  bool skip_special_tokens_;
   GenerationConfig generation_;
   RecoveryConfig recovery_;
   std::vector<int64_t> samples_;  // indices in the data

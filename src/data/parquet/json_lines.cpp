@@ -9,6 +9,7 @@
 #include <charconv>
 #include <cmath>
 #include <string_view>
+#include <utility>
 
 namespace trainer {
 namespace {
@@ -72,10 +73,16 @@ void append_list(const arrow::Array& values, int64_t row, std::string& out) {
   append_items(*list.values(), list.value_offset(row), list.value_length(row), out);
 }
 
+bool is_null(const arrow::Array& values, int64_t row);
+
+// Without the fields that are null: all structs of a column have the fields that any of them has, so a null
+// says only that this one does not have it.
 void append_struct(const arrow::StructArray& values, int64_t row, std::string& out) {
   out += '{';
+  bool first = true;
   for (int i = 0; i < values.num_fields(); i++) {
-    if (i > 0) out += ',';
+    if (is_null(*values.field(i), row)) continue;
+    if (!std::exchange(first, false)) out += ',';
     append_text(values.struct_type()->field(i)->name(), out);
     out += ':';
     append_value(*values.field(i), row, out);
@@ -165,8 +172,18 @@ void append_present(const arrow::Array& values, int64_t row, std::string& out) {
   }
 }
 
+// An entry of a dictionary can be null, too.
+bool is_null(const arrow::Array& values, int64_t row) {
+  if (values.type_id() == Type::NA || values.IsNull(row)) return true;
+  if (values.type_id() == Type::EXTENSION)
+    return is_null(*checked_cast<const arrow::ExtensionArray&>(values).storage(), row);
+  if (values.type_id() != Type::DICTIONARY) return false;
+  const auto& coded = checked_cast<const arrow::DictionaryArray&>(values);
+  return is_null(*coded.dictionary(), coded.GetValueIndex(row));
+}
+
 void append_value(const arrow::Array& values, int64_t row, std::string& out) {
-  if (values.type_id() == Type::NA || values.IsNull(row)) {
+  if (is_null(values, row)) {
     out += "null";
   } else {
     append_present(values, row, out);

@@ -25,11 +25,23 @@ struct Refused : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Returns Arrow's message, without its further lines and the kind of its error.
-std::string message_of(const arrow::Status& status) {
-  const std::string& text = status.message();
-  return text.substr(0, text.find('\n'));
+// Says what Arrow's messages mean, in words of ours: they quote its sources, and the bytes of a damaged file.
+std::string in_our_words(const std::string& said) {
+  const auto says = [&](const char* part) { return said.find(part) != std::string::npos; };
+  if (says("hecksum") || says("CRC"))
+    return "a page does not have its checksum; copy or download the file again";
+  if (says("ncrypt") || says("PARE")) return "is encrypted, and encrypted Parquet is not read";
+  if (says("odec") || says("ompression"))
+    return "is compressed in a way that is not read here, or is damaged; write it with zstd, snappy or gzip";
+  if (says("UTF8") || says("UTF-8")) return "has text that is not UTF-8";
+  if (says("malloc") || says("ut of memory"))
+    return "has a page that takes more memory than there is; write smaller row groups";
+  if (says("ermission denied") || says("not a regular file") || says("Failed to open"))
+    return "cannot be opened; may it be read?";
+  return "is damaged or incomplete; copy or download it again";
 }
+
+std::string message_of(const arrow::Status& status) { return in_our_words(status.message()); }
 
 std::unique_ptr<FileReader> open_parquet(const std::string& path) {
   parquet::ReaderProperties properties(arrow::system_memory_pool());
@@ -40,14 +52,12 @@ std::unique_ptr<FileReader> open_parquet(const std::string& path) {
   const arrow::Status opened = builder.OpenFile(path, /*memory_map=*/false, properties);
   if (!opened.ok()) {
     const std::string said = message_of(opened);
-    const bool encrypted = said.find("ncrypt") != std::string::npos || said.find("PARE") != std::string::npos;
-    throw Refused(encrypted ? "is encrypted, and encrypted Parquet is not read (" + said + ")"
-                            : "is no Parquet file, or is damaged: " + said);
+    throw Refused(said.starts_with("is damaged") ? "is no Parquet file, or " + said : said);
   }
   parquet::ArrowReaderProperties reading(/*use_threads=*/false);
   reading.set_pre_buffer(false);
   auto reader = builder.memory_pool(arrow::system_memory_pool())->properties(reading)->Build();
-  if (!reader.ok()) throw Refused("its columns cannot be read: " + message_of(reader.status()));
+  if (!reader.ok()) throw Refused("its columns cannot be read: it " + message_of(reader.status()));
   return std::move(*reader);
 }
 
@@ -117,10 +127,17 @@ class Rows {
     if (!left_out.empty()) job_.notes.push_back("columns that are not read: " + left_out);
   }
 
+  // A damaged file may name any size; so many columns of this one can be added up.
+  static int64_t size_of(int64_t bytes) {
+    constexpr int64_t kMost = int64_t{1} << 50;
+    if (bytes < 0 || bytes > kMost) throw Refused(in_our_words(""));
+    return bytes;
+  }
+
   int64_t bytes_of(int group, const std::vector<int>& leaves) const {
     const auto metadata = reader_->parquet_reader()->metadata()->RowGroup(group);
     int64_t bytes = 0;
-    for (const int leaf : leaves) bytes += metadata->ColumnChunk(leaf)->total_uncompressed_size();
+    for (const int leaf : leaves) bytes += size_of(metadata->ColumnChunk(leaf)->total_uncompressed_size());
     return bytes;
   }
 
@@ -152,7 +169,7 @@ class Rows {
         if (keep && is_done()) return "";
       }
     } catch (const parquet::ParquetException& error) {
-      return error.what();
+      return in_our_words(error.what());
     }
   }
 
@@ -187,6 +204,8 @@ extern "C" void trainer_read_parquet(trainer::ParquetJob* job) {
   } catch (const trainer::Refused& refused) {
     job->problem = refused.what();
   } catch (const parquet::ParquetException& error) {
-    job->problem = error.what();
+    job->problem = trainer::in_our_words(error.what());
+  } catch (const std::logic_error&) {  // a size that no vector can have; ours are runtime errors
+    job->problem = trainer::in_our_words("");
   }
 }

@@ -1,5 +1,7 @@
 #include "trainer/text/chat_template.h"
 
+#include <algorithm>
+#include <cctype>
 #include <mutex>
 #include <optional>
 
@@ -8,91 +10,24 @@
 #include "trainer/base/strings.h"
 #include "trainer/formats/peft.h"
 
+#include "text/chat/abilities.h"
 #include "text/chat/answer_spans.h"
+#include "text/chat/reasoning.h"
 #include "text/jinja/json.h"
+#include "text/jinja/moment.h"
 #include "text/jinja/template.h"
 #include "text/tokenizer/json_reader.h"
 #include "text/tokenizer/special_tokens.h"
 
 namespace trainer {
-namespace {
-
-// Finds out what a chat template writes, by rendering examples.
-
-using Json = nlohmann::ordered_json;
-
-// Words that no template has in itself.
-constexpr const char *kAsked = "Qquestionq", *kAnswered = "Aanswera", *kCalled = "ccallc",
-                     *kResult = "Rresultr";
-
-// Letters that no template changes: a name is written as it is, whatever surrounds it.
-const Json& example_tool() {
-  static const Json tool = Json::parse(R"({"type": "function", "function": {"name": "ccallc",
-    "description": "d", "parameters": {"type": "object", "properties": {}, "required": []}}})");
-  return tool;
-}
-
-std::optional<std::string> rendered(const ChatTemplate& chat_template, const Json& messages,
-                                    const Json& tools) {
-  try {
-    return chat_template.render(messages, tools);
-  } catch (const Error&) {  // not this example
-    return std::nullopt;
-  }
-}
-
-bool holds(const std::string& text, const char* word) { return text.find(word) != std::string::npos; }
-
-// A list that is written as Python or JSON prints it was not read.
-bool is_printed(const std::string& text) { return holds(text, "'type'") || holds(text, "\"type\""); }
-
-Json said_in_parts(const char* role, const char* text) {
-  return {{"role", role}, {"content", Json::array({{{"type", "text"}, {"text", text}}})}};
-}
-
-Json said_as_text(const char* role, const char* text) { return {{"role", role}, {"content", text}}; }
-
-// A question, a call of `ccallc`, its result and an answer. `content`: that of the call.
-Json example_of_a_call(const Json& content) {
-  const Json arguments = Json::object();
-  Json call{{"role", "assistant"}};
-  if (!content.is_null()) call["content"] = content;
-  call["tool_calls"] = Json::array({{{"id", "call00001"},
-                                     {"type", "function"},
-                                     {"function", {{"name", kCalled}, {"arguments", arguments}}}}});
-  const Json result{{"role", "tool"}, {"name", "n"}, {"tool_call_id", "call00001"}, {"content", kResult}};
-  return Json::array(
-      {said_as_text("user", kAsked), std::move(call), result, said_as_text("assistant", kAnswered)});
-}
-
-// Renders small examples. What cannot be found out, because the template refuses the example, is true: the
-// template decides when it gets the conversation.
-ChatAbilities find_abilities(const ChatTemplate& chat_template) {
-  ChatAbilities found;
-  const auto parts = rendered(
-      chat_template, Json::array({said_in_parts("user", kAsked), said_in_parts("assistant", kAnswered)}), {});
-  found.parts = parts && holds(*parts, kAsked) && holds(*parts, kAnswered) && !is_printed(*parts);
-  const Json tools = Json::array({example_tool()});
-  const auto asked = rendered(chat_template, Json::array({said_as_text("user", kAsked)}), tools);
-  found.tools = !asked || holds(*asked, kCalled);
-  for (const Json& content : {Json(""), Json()}) {
-    // Without tools, because these are written with the name of the function too.
-    const auto called = rendered(chat_template, example_of_a_call(content), {});
-    if (!called) continue;
-    found.calls = holds(*called, kCalled);
-    found.results = holds(*called, kResult);
-    break;
-  }
-  return found;
-}
-
-}  // namespace
 
 namespace fs = std::filesystem;
 using jinja::Kind;
 using jinja::Origin;
 using jinja::Value;
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 using Variables = std::vector<std::pair<std::string, Value>>;
 
@@ -163,6 +98,8 @@ void set(Variables& variables, const std::string& name, Value value) {
   variables.emplace_back(name, std::move(value));
 }
 
+bool is_name_character(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+
 std::map<std::string, ChatTemplate::Source> jinja_files(const fs::path& directory) {
   std::map<std::string, ChatTemplate::Source> out;
   const auto add = [&](const std::string& name, const fs::path& file) {
@@ -213,13 +150,16 @@ struct ChatTemplate::Frames {
   std::mutex mutex;
   // The key is whether there are tools, and the variables.
   std::map<std::pair<bool, std::string>, AnswerFrame> found;
+  std::map<std::pair<bool, std::string>, ReasoningTags> reasoning;
   std::once_flag abilities_found;
   ChatAbilities abilities;
 };
 
 ChatTemplate::ChatTemplate(const std::map<std::string, Source>& sources,
                            std::map<std::string, std::string> special_tokens)
-    : special_tokens_(std::move(special_tokens)), frames_(std::make_shared<Frames>()) {
+    : special_tokens_(std::move(special_tokens)),
+      moment_(std::make_shared<jinja::Moment>(jinja::Moment::now())),
+      frames_(std::make_shared<Frames>()) {
   for (const auto& [name, source] : sources)
     templates_[name] = std::make_shared<const jinja::Template>(source.text, source.where);
 }
@@ -243,7 +183,7 @@ jinja::Text ChatTemplate::render_text(const Value& messages, const Json& tools, 
   }
   set(all, "messages", messages);
   set(all, "tools", to_value(tools));
-  return choose(!tools.is_null()).render(all);
+  return choose(!tools.is_null()).render(all, *moment_);
 }
 
 std::string ChatTemplate::render(const Json& messages, const Json& tools, const Json& variables) const {
@@ -257,6 +197,7 @@ RenderedChat ChatTemplate::render_with_answers(const Json& messages, const Json&
   RenderedChat rendered;
   if (chosen.has_generation()) {
     rendered.answers = generated_answers(text);
+    for (RenderedChat::Answer& answer : rendered.answers) answer.after_reasoning = answer.begin;
   } else {
     const std::vector<size_t> answers = answers_in(messages);
     const auto asked = [&](size_t message) {
@@ -270,6 +211,7 @@ RenderedChat ChatTemplate::render_with_answers(const Json& messages, const Json&
     try {
       if (!answers.empty())
         rendered.answers = find_answers(text, messages.size(), answers, frame(tools, variables), asked);
+      find_reasoning(text, messages, reasoning_tags(tools, variables), rendered.answers);
     } catch (const DataError& error) {
       throw DataError(
           concat(chosen.where(),
@@ -287,6 +229,32 @@ std::string ChatTemplate::end_of_answer() const { return frame(nullptr, nullptr)
 const ChatAbilities& ChatTemplate::abilities() const {
   std::call_once(frames_->abilities_found, [&] { frames_->abilities = find_abilities(*this); });
   return frames_->abilities;
+}
+
+void ChatTemplate::set_date(const std::string& day) {
+  moment_ = std::make_shared<jinja::Moment>(jinja::Moment::of_day(day));
+  frames_ = std::make_shared<Frames>();
+}
+
+std::string ChatTemplate::date() const {
+  const auto asks = [](const auto& named) { return named.second->asks_clock(); };
+  return std::ranges::any_of(templates_, asks) ? moment_->day() : "";
+}
+
+bool ChatTemplate::reads(const std::string& key) const {
+  const auto names = [&key](const std::string& source, const std::string& before) {
+    for (size_t at = source.find(before + key); at != std::string::npos;
+         at = source.find(before + key, at + 1)) {
+      const size_t end = at + before.size() + key.size();
+      const char after = end < source.size() ? source[end] : ' ';
+      if (before == "." ? !is_name_character(after) : after == before[0]) return true;
+    }
+    return false;
+  };
+  return std::ranges::any_of(templates_, [&](const auto& named) {
+    const std::string& source = named.second->source();
+    return names(source, ".") || names(source, "'") || names(source, "\"");
+  });
 }
 
 std::string ChatTemplate::source() const {
@@ -326,16 +294,47 @@ AnswerFrame ChatTemplate::frame(const Json& tools, const Json& variables) const 
   return found->second;
 }
 
+// Like the frame, the tags do not depend on the conversation.
+ReasoningTags ChatTemplate::reasoning_tags(const Json& tools, const Json& variables) const {
+  const std::pair key(!tools.is_null(), variables.dump());
+  {
+    const std::lock_guard lock(frames_->mutex);
+    const auto found = frames_->reasoning.find(key);
+    if (found != frames_->reasoning.end()) return found->second;
+  }
+  const auto find = [&]() -> ReasoningTags {
+    static const Json messages = Json::parse(R"([{"role": "user", "content": "Qquestionq"},
+      {"role": "assistant", "content": "Aanswera", "reasoning_content": "Rreasonedr"}])");
+    try {
+      const jinja::Text text = render_text(
+          conversation_value(messages), tools.is_null() ? tools : example_tools(), variables, /*ask=*/false);
+      const auto answers =
+          find_answers(text, 2, {1}, frame(tools, variables), [](size_t) { return std::string(); });
+      if (answers.empty()) return {};
+      return find_reasoning_tags(text.bytes(), answers.front().begin, messages[1]["reasoning_content"],
+                                 messages[1]["content"]);
+    } catch (const Error&) {  // not this example
+      return {};
+    }
+  };
+  ReasoningTags tags = find();
+  const std::lock_guard lock(frames_->mutex);
+  return frames_->reasoning.emplace(key, std::move(tags)).first->second;
+}
+
 std::optional<ChatTemplate> load_chat_template(const fs::path& directory) {
   const auto sources = own_templates(directory);
+  if (!sources.empty()) return ChatTemplate(sources, tokens_of(directory));
   const fs::path base = base_directory(directory);
-  if (sources.empty()) return base == directory ? std::nullopt : load_chat_template(base);
-  return ChatTemplate(sources, tokens_of(directory));
+  return base == directory ? std::nullopt : load_chat_template(base);
 }
 
 ChatTemplate read_chat_template(const fs::path& file, const fs::path& directory) {
   return ChatTemplate({{"default", {read_file(file), file.string()}}}, tokens_of(directory));
 }
+
+std::string today() { return jinja::Moment::now().day(); }
+bool has_chat_template(const fs::path& directory) { return !own_templates(directory).empty(); }
 
 std::map<std::string, std::string> chat_template_texts(const fs::path& directory) {
   auto sources = own_templates(directory);

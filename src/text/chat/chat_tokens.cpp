@@ -8,6 +8,7 @@
 #include "trainer/text/conversation.h"
 
 #include "text/chat/row_json.h"
+#include "text/tokenizer/pipeline_tokenizer.h"
 
 namespace trainer {
 namespace {
@@ -23,6 +24,13 @@ void keep_counting(std::vector<RenderedChat::Answer>& answers, const Conversatio
     return conversation.weights[answer.message] == 0 ||
            (loss_on == LossOn::last_turn && answer.message != last);
   });
+}
+
+// Leaves out the reasoning that is not learned.
+void skip_reasoning(std::vector<RenderedChat::Answer>& answers, BoolOrAuto learn_reasoning) {
+  for (RenderedChat::Answer& answer : answers) {
+    if (!learn_reasoning.of(!answer.empty_reasoning)) answer.begin = answer.after_reasoning;
+  }
 }
 
 // The weight of each token: that of its answer's message, or `outside`. Tokens and answers are in the order
@@ -65,19 +73,36 @@ void refuse_what_is_not_written(const ChatAbilities& able, const Conversation& c
         concat("the row has functions (\"tools\"), and the chat template does not write them", kRemedy));
 }
 
-// The answer to a question as the template writes it, without the end of the turn.
-std::string written_answer(const ChatTemplate& chat_template, const Conversation& conversation,
-                           const Json& messages, size_t message) {
+// The answer to a question as the template writes it.
+struct WrittenAnswer {
+  std::string before;  // the block of reasoning that only the template writes
+  std::string text;    // without that block, and without the end of the turn
+};
+
+WrittenAnswer written_answer(const ChatTemplate& chat_template, const Conversation& conversation,
+                             const Json& messages, size_t message, BoolOrAuto learn_reasoning) {
   const Json until(messages.begin(), messages.begin() + static_cast<std::ptrdiff_t>(message) + 1);
   const RenderedChat rendered =
       chat_template.render_with_answers(until, conversation.tools, conversation.variables);
-  std::string text;
+  WrittenAnswer written;
   for (const auto& answer : rendered.answers) {
-    if (answer.message == message) text += rendered.text.substr(answer.begin, answer.end - answer.begin);
+    if (answer.message != message) continue;
+    const bool learned = learn_reasoning.of(!answer.empty_reasoning) || !answer.empty_reasoning;
+    const size_t begin = learned ? answer.begin : answer.after_reasoning;
+    written.before += rendered.text.substr(answer.begin, begin - answer.begin);
+    written.text += rendered.text.substr(begin, answer.end - begin);
   }
   const std::string closing = chat_template.end_of_answer();
-  if (text.ends_with(closing)) text.erase(text.size() - closing.size());
-  return text;
+  if (written.text.ends_with(closing)) written.text.erase(written.text.size() - closing.size());
+  return written;
+}
+
+// model.add_tokens gives tokens that are not special; such a one may end the answers of a template. Some
+// tokenizers have runs of blanks of this kind, which end nothing.
+bool is_added(const Tokenizer& tokenizer, int32_t id) {
+  const auto* files = dynamic_cast<const FileTokenizer*>(&tokenizer);
+  const std::string* text = files == nullptr ? nullptr : files->added_tokens().text_of(id);
+  return text != nullptr && text->find_first_not_of(" \t\r\n") != std::string::npos;
 }
 
 }  // namespace
@@ -95,7 +120,7 @@ Json messages_for(const ChatTemplate& chat_template, const Conversation& convers
 }
 
 ChatTokens tokenize_chat(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
-                         const Conversation& conversation, LossOn loss_on) {
+                         const Conversation& conversation, LossOn loss_on, BoolOrAuto learn_reasoning) {
   const Json messages = messages_for(chat_template, conversation);
   const Json &tools = conversation.tools, &variables = conversation.variables;
   const bool everything = loss_on == LossOn::everything;
@@ -107,7 +132,10 @@ ChatTokens tokenize_chat(const ChatTemplate& chat_template, const Tokenizer& tok
     return out;
   }
   RenderedChat rendered = chat_template.render_with_answers(messages, tools, variables);
-  if (!everything) keep_counting(rendered.answers, conversation, loss_on);
+  if (!everything) {
+    keep_counting(rendered.answers, conversation, loss_on);
+    skip_reasoning(rendered.answers, learn_reasoning);
+  }
   TokenizedText tokenized = tokenizer.encode_with_ranges(rendered.text, /*add_special_tokens=*/false);
   out.text = std::move(rendered.text);
   out.ids = std::move(tokenized.ids);
@@ -128,9 +156,9 @@ std::optional<int32_t> end_of_turn_token(const ChatTemplate& chat_template, cons
                         "; answers end only at the model's own end tokens"));
   }
   const std::vector<int32_t> ids = tokenizer.encode(end, /*add_special_tokens=*/false);
-  if (ids.empty() || !tokenizer.decode({ids.data(), 1}, /*skip_special_tokens=*/true).empty())
-    return std::nullopt;
-  return ids.front();
+  if (ids.empty()) return std::nullopt;
+  const bool is_special = tokenizer.decode({ids.data(), 1}, /*skip_special_tokens=*/true).empty();
+  return is_special || is_added(tokenizer, ids.front()) ? std::optional(ids.front()) : std::nullopt;
 }
 
 size_t before_last_answer(const Json& messages) {
@@ -139,8 +167,8 @@ size_t before_last_answer(const Json& messages) {
   return last < 2 ? messages.size() : last - 1;
 }
 
-std::optional<ChatQuestion> last_question(const ChatTemplate& chat_template,
-                                          const Conversation& conversation) {
+std::optional<ChatQuestion> last_question(const ChatTemplate& chat_template, const Conversation& conversation,
+                                          BoolOrAuto learn_reasoning) {
   const Json messages = messages_for(chat_template, conversation);
   const size_t before = before_last_answer(messages);
   if (before == messages.size()) return std::nullopt;
@@ -148,10 +176,13 @@ std::optional<ChatQuestion> last_question(const ChatTemplate& chat_template,
   variables["add_generation_prompt"] = true;
   const Json asked(messages.begin(), messages.begin() + static_cast<std::ptrdiff_t>(before));
   const Json& answer = messages[before];
-  return ChatQuestion{chat_template.render(asked, conversation.tools, variables),
-                      answer.contains("tool_calls")
-                          ? written_answer(chat_template, conversation, messages, before)
-                          : content_text(answer)};
+  ChatQuestion question{chat_template.render(asked, conversation.tools, variables), content_text(answer)};
+  const bool calls = answer.contains("tool_calls");
+  if (!calls && !chat_template.abilities().empty_reasoning) return question;
+  WrittenAnswer written = written_answer(chat_template, conversation, messages, before, learn_reasoning);
+  question.prompt += written.before;
+  if (calls) question.answer = std::move(written.text);
+  return question;
 }
 
 }  // namespace trainer

@@ -12,6 +12,7 @@
 #include "trainer/base/strings.h"
 
 #include "formats/json_file.h"
+#include "text/chat/marks.h"
 #include "text/chat/row_json.h"
 
 namespace trainer {
@@ -36,7 +37,7 @@ void read_arguments(Json& function, const std::string& where) {
   std::optional<Json> parsed = parsed_text(text, where);
   if (!parsed || !parsed->is_object())
     throw DataError(concat(where, ": the \"arguments\" of the call of ", function["name"].dump(),
-                           " are a text that is not a JSON object"));
+                           " are a text that is not a JSON object", parsed ? "" : why_not_json(text)));
   *arguments = std::move(*parsed);
 }
 
@@ -91,14 +92,6 @@ Json tools_of(const Json& tools, const std::string& name) {
   return list;
 }
 
-float weight_of(const Json& message, const std::string& where) {
-  const Json* weight = value_of(message, "weight");
-  if (!weight) return 1;
-  if (weight->is_number() && *weight >= 0 && *weight <= 1e6) return weight->get<float>();
-  throw DataError(concat(where, ": \"weight\" is ", weight->dump(),
-                         "; it must be a number from 0 (not learned) to 1,000,000"));
-}
-
 void check_content(const Json& message, const std::string& where) {
   const auto content = message.find("content");
   if (content == message.end() || content->is_null()) {
@@ -115,8 +108,7 @@ void check_content(const Json& message, const std::string& where) {
 }
 
 void add(Conversation& out, Json message, const std::string& where) {
-  out.weights.push_back(weight_of(message, where));
-  message.erase("weight");
+  out.weights.push_back(take_marks(message, where, out.unknown_marks));
   normalize_calls(message, where);
   check_content(message, where);
   out.messages.push_back(std::move(message));

@@ -1,9 +1,12 @@
 #include "text/chat/row_json.h"
 
+#include <algorithm>
+
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
 #include "formats/json_file.h"
+#include "formats/json_problem.h"
 #include "text/tokenizer/json_reader.h"
 
 namespace trainer {
@@ -36,13 +39,20 @@ std::optional<Json> parsed_text(const std::string& text, const std::string& wher
   return value;
 }
 
+std::string why_not_json(const std::string& text) {
+  const size_t first = std::min(text.find_first_not_of(" \t\r\n"), text.size());
+  if (first == text.size() || (text[first] != '{' && text[first] != '[')) return "";
+  const std::string problem = json_problem(text, JsonEnd::text);
+  return problem.empty() ? "" : concat(" (", problem, ")");
+}
+
 Json list_of(const Json& value, const std::string& name) {
   Json list = value;
   if (value.is_string()) {
     const auto& text = value.get_ref<const std::string&>();
     if (text.find_first_not_of(" \t\r\n") == std::string::npos) return nullptr;
     std::optional<Json> parsed = parsed_text(text, name);
-    if (!parsed) throw DataError(concat(name, " is a text that is not JSON"));
+    if (!parsed) throw DataError(concat(name, " is a text that is not JSON", why_not_json(text)));
     list = std::move(*parsed);
   }
   if (!list.is_array()) throw DataError(concat(name, " is ", list.type_name(), ", not a list"));

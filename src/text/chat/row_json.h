@@ -17,6 +17,9 @@ std::string required_text(const nlohmann::ordered_json& object, const char* key,
 // Parses JSON that is a text in a row. Returns nullopt if it is not JSON.
 std::optional<nlohmann::ordered_json> parsed_text(const std::string& text, const std::string& where);
 
+// Returns why a text is not JSON, in brackets; "" if it is not known.
+std::string why_not_json(const std::string& text);
+
 // Returns a list, or the list whose JSON is the text `value`; null for a blank text. `name`: what it is.
 nlohmann::ordered_json list_of(const nlohmann::ordered_json& value, const std::string& name);
 

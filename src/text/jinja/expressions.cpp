@@ -99,7 +99,7 @@ Value NameLoad::evaluate(const Frame& frame) const {
   if (const Value* found = frame.scope.find(name)) return *found;
   frame.at(line);
   const std::string& text = frame.rendering.names[name];
-  if (auto global = find_global(text)) return *global;
+  if (auto global = find_global(text, frame.rendering.moment)) return *global;
   return Value::undefined(concat("'", text, "' is undefined"));
 }
 

@@ -1,7 +1,6 @@
 #include "text/jinja/globals.h"
 
 #include <algorithm>
-#include <ctime>
 #include <map>
 
 #include "trainer/base/strings.h"
@@ -116,40 +115,18 @@ Value raise_exception(const Arguments& arguments) {
   throw RaisedByTemplate(to_text(given.at(0)).bytes());
 }
 
-// A time without a zone, as Hugging Face asks for it, has neither name nor offset of one.
-std::string without_zone(const std::string& format) {
-  std::string out;
-  for (size_t at = 0; at < format.size(); at++) {
-    out += format[at];
-    if (format[at] != '%' || ++at == format.size()) continue;
-    if (format[at] == 'f') throw Unsupported("microseconds (%f) in strftime_now()");
-    if (format[at] == 'z' || format[at] == 'Z') {
-      out.pop_back();
-    } else {
-      out += format[at];
-    }
-  }
-  return out;
-}
-
-Value strftime_now(const Arguments& arguments) {
+Value strftime_now(const Arguments& arguments, const Moment& moment) {
   const Bound given("strftime_now()", arguments, {"format"}, 1);
   constexpr size_t kLongest = 1000;
-  const std::string format = without_zone(given.text(0).bytes());
+  const std::string format = given.text(0).bytes();
   if (format.size() > kLongest) throw RenderError("strftime_now() got a format of more than 1,000 bytes");
   Budget::spend(200 + 64 * format.size());
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  localtime_r(&now, &local);
-  if (format.empty()) return text_value("");
-  std::string out(format.size() * 64 + 256, '\0');
-  out.resize(std::strftime(out.data(), out.size(), format.c_str(), &local));
-  return text_value(std::move(out));
+  return text_value(moment.formatted(format));
 }
 
 }  // namespace
 
-std::optional<Value> find_global(const std::string& name) {
+std::optional<Value> find_global(const std::string& name, const Moment& moment) {
   static const std::map<std::string, Function::Body> functions = {
       {"range", range},
       {"namespace",
@@ -160,10 +137,11 @@ std::optional<Value> find_global(const std::string& name) {
        }},
       {"dict", [](const Arguments& a) { return Value(dict_of(a)); }},
       {"raise_exception", raise_exception},
-      {"strftime_now", strftime_now},
   };
   if (const auto found = functions.find(name); found != functions.end())
     return function("function", found->second);
+  if (name == kAsksTheClock)
+    return function("function", [moment](const Arguments& a) { return strftime_now(a, moment); });
   if (name == "lipsum" || name == "cycler" || name == "joiner")
     throw Unsupported(concat("the function '", name, "'"));
   return std::nullopt;

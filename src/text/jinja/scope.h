@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "text/jinja/moment.h"
 #include "text/jinja/value.h"
 
 namespace trainer::jinja {
@@ -65,9 +66,10 @@ class Scope {
 
 // One rendering.
 struct Rendering {
-  explicit Rendering(const Names& names) : names(names) {}
+  Rendering(const Names& names, const Moment& moment) : names(names), moment(moment) {}
 
   const Names& names;
+  const Moment& moment;
   int line = 1;   // the line that is being evaluated, for messages
   int depth = 0;  // macros that are being called
   Origin turn;    // the origin of what the template itself writes now

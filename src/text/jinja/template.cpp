@@ -317,9 +317,12 @@ Template::Template(const std::string& source, std::string where) : source_(sourc
   }
 }
 
-Text Template::render(const std::vector<std::pair<std::string, Value>>& variables) const {
+bool Template::asks_clock() const { return names_.find(kAsksTheClock) >= 0; }
+
+Text Template::render(const std::vector<std::pair<std::string, Value>>& variables,
+                      const Moment& moment) const {
   const Budget budget;
-  Rendering rendering(names_);
+  Rendering rendering(names_, moment);
   Scope& scope = rendering.new_scope(nullptr);
   for (const auto& [name, value] : variables) {
     if (const int id = names_.find(name); id >= 0) scope.set(id, value);

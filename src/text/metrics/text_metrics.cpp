@@ -21,7 +21,7 @@ TextMetrics::TextMetrics(const std::vector<std::string>& metrics) : metrics_(met
   }
 }
 
-void TextMetrics::add(std::string_view prediction, std::string_view target) {
+void TextMetrics::add(std::string_view prediction, std::string_view target, std::string_view given) {
   count_++;
   for (const std::string& name : metrics_) {
     if (name == "exact_match") {
@@ -38,7 +38,8 @@ void TextMetrics::add(std::string_view prediction, std::string_view target) {
     } else if (name == "chrf") {
       chrf_.add(prediction, target);
     } else {
-      json_.add(prediction, target);
+      const bool is_json = given.empty() || nlohmann::json::accept(target);
+      json_.add(prediction, is_json ? target : given);
     }
   }
 }

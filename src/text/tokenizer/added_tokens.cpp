@@ -46,6 +46,20 @@ size_t skip_blanks(std::string_view text, size_t begin) {
   return begin;
 }
 
+// Does normalization make spaces of a token's line ends and tabs, or its blanks of others? The token would be
+// found wherever those are.
+bool loses_blanks(std::string_view content, const std::string& normalized) {
+  if (skip_blanks(content, 0) == content.size()) return true;
+  for (size_t at = 0; at < content.size();) {
+    const size_t begin = at;
+    const char32_t c = next_code_point(content, at);
+    if (c != ' ' && is_white_space(c) &&
+        normalized.find(content.substr(begin, at - begin)) == std::string::npos)
+      return true;
+  }
+  return false;
+}
+
 struct Match {
   size_t begin, end;
   int32_t id;
@@ -88,11 +102,13 @@ void AddedTokens::add(const AddedToken& token, std::optional<int32_t> vocabulary
 }
 
 void AddedTokens::add(const std::vector<std::string>& contents,
+                      const std::function<std::string(std::string_view)>& normalize,
                       const std::function<std::optional<int32_t>(std::string_view)>& find,
                       int32_t vocabulary_size) {
   for (const std::string& content : contents) {
     if (id_of(content)) continue;
-    add({.content = content, .normalized = true}, find(content), vocabulary_size, std::nullopt, "");
+    const bool normalized = !loses_blanks(content, normalize(content));
+    add({.content = content, .normalized = normalized}, find(content), vocabulary_size, std::nullopt, "");
   }
 }
 

@@ -58,9 +58,12 @@ class AddedTokens {
   void add(const AddedToken& token, std::optional<int32_t> vocabulary_id, int32_t vocabulary_size,
            std::optional<int32_t> stated_id, const std::string& where);
   void make_special(int32_t id) { tokens_.at(id).special = true; }
-  // Adds a user's list of tokens. They are not special, and are searched for in normalized text. Tokens that
-  // were added before stay as they are. `find` looks up a name in the model's vocabulary.
+  // Adds a user's list of tokens. They are not special, and are searched for in normalized text; but blanks,
+  // and those whose blanks `normalize` changes, are searched for as they are: T5's normalizer makes a space
+  // of "\n", and that token would take all spaces. Tokens that were added before stay as they are. `find`
+  // looks up a name in the model's vocabulary.
   void add(const std::vector<std::string>& contents,
+           const std::function<std::string(std::string_view)>& normalize,
            const std::function<std::optional<int32_t>(std::string_view)>& find, int32_t vocabulary_size);
   // Call this after the last change. `normalize` is what the tokenizer does to text before it searches for
   // tokens with normalized == true. Such tokens are normalized too, and decode to their normalized text.

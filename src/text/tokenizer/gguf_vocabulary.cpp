@@ -12,6 +12,7 @@
 #include "trainer/base/files.h"
 #include "trainer/base/strings.h"
 
+#include "base/foreign_errors.h"
 #include "text/tokenizer/json_reader.h"
 #include "text/tokenizer/known_splits.h"
 #include "text/tokenizer/pipeline_tokenizer.h"
@@ -266,12 +267,9 @@ void read_special(const FileTokenizer& tokenizer, const fs::path& directory, Ggu
 
 }  // namespace
 
-GgufVocabulary read_gguf_vocabulary(const fs::path& from, int64_t rows) {
-  const fs::path directory = tokenizer_directory(from);
+static GgufVocabulary read_vocabulary_of(const fs::path& directory, int64_t rows) {
   const auto tokenizer = load_file_tokenizer(directory);
   const fs::path path = directory / "tokenizer.json";
-  if (!fs::exists(path))
-    throw FormatError(concat(path.string(), ": is missing; GGUF needs a BPE tokenizer in this form"));
   const json file = read_json(path);
   const JsonAt root{file, path.string() + ":"};
   const JsonAt model = root.at("model");
@@ -290,6 +288,14 @@ GgufVocabulary read_gguf_vocabulary(const fs::path& from, int64_t rows) {
   fill_up(directory, rows, out);
   read_special(*tokenizer, directory, out);
   return out;
+}
+
+GgufVocabulary read_gguf_vocabulary(const fs::path& from, int64_t rows) {
+  const fs::path directory = tokenizer_directory(from), path = directory / "tokenizer.json";
+  if (!fs::exists(path))
+    throw FormatError(concat(path.string(), ": is missing; GGUF needs a BPE tokenizer in this form"));
+  return in_our_words(path.string(), "GGUF needs a BPE tokenizer of the usual form; export safetensors",
+                      [&] { return read_vocabulary_of(directory, rows); });
 }
 
 }  // namespace trainer

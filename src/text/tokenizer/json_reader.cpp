@@ -9,6 +9,8 @@
 #include "trainer/base/files.h"
 #include "trainer/base/strings.h"
 
+#include "formats/json_file.h"
+
 namespace trainer {
 namespace {
 
@@ -129,8 +131,9 @@ nlohmann::json read_json(const std::filesystem::path& path) {
   }
   try {
     return nlohmann::json::parse(file->text());
-  } catch (const nlohmann::json::exception& error) {
-    throw FormatError(concat(path.string(), ": is not JSON: ", error.what()));
+  } catch (const nlohmann::json::exception&) {
+    // This reader is slower, but says where and what.
+    return parse_json_object<nlohmann::json>(std::string(file->text()), path.string());
   }
 }
 

@@ -7,10 +7,30 @@
 #include "trainer/base/strings.h"
 
 #include "base/checksum.h"
+#include "text/tokenizer/bpe.h"
 #include "text/tokenizer/byte_tokens.h"
 #include "text/unicode/utf8.h"
 
 namespace trainer {
+namespace {
+
+void replace_all(std::string& text, std::string_view what, std::string_view by) {
+  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + by.size()))
+    text.replace(at, what.size(), by);
+}
+
+// Transformers' clean_up_tokenization(), in its order.
+std::string cleaned_up(std::string text) {
+  for (const char* what : {" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're"}) {
+    std::string_view by(what);
+    by.remove_prefix(1);
+    if (by.ends_with(' ')) by.remove_suffix(1);
+    replace_all(text, what, by);
+  }
+  return text;
+}
+
+}  // namespace
 
 PipelineTokenizer::PipelineTokenizer(Pipeline pipeline, const SpecialTokens& special, std::string fingerprint)
     : pipeline_(std::move(pipeline)),
@@ -28,14 +48,19 @@ PipelineTokenizer::PipelineTokenizer(Pipeline pipeline, const SpecialTokens& spe
   eos_ = id(special.eos);
   pad_ = id(special.pad);
   unk_ = special.unk ? id(special.unk) : pipeline_.unk;
+  // Transformers 5 leaves out what would damage the texts of a BPE, unless it is told twice.
+  const bool is_bpe = dynamic_cast<const Bpe*>(pipeline_.model.get()) != nullptr;
+  cleans_up_ = special.cleans_up_spaces && (!is_bpe || special.cleans_up_spaces_of_bpe);
+}
+
+std::string PipelineTokenizer::normalized(std::string_view text) const {
+  std::string storage;
+  return std::string(pipeline_.normalizer.normalize(text, storage));
 }
 
 void PipelineTokenizer::prepare_added_tokens() {
   AddedTokens& added = pipeline_.added_tokens;
-  added.prepare([&](std::string_view text) {
-    std::string storage;
-    return std::string(pipeline_.normalizer.normalize(text, storage));
-  });
+  added.prepare([this](std::string_view text) { return normalized(text); });
   texts_.resize(std::max(texts_.size(), static_cast<size_t>(added.largest_id() + 1)));
   // The decoder also reads added tokens as byte-level names, if they can be.
   const bool byte_level = pipeline_.decoder.is_byte_level();
@@ -47,7 +72,8 @@ void PipelineTokenizer::prepare_added_tokens() {
 
 void PipelineTokenizer::add_tokens(const std::vector<std::string>& tokens) {
   pipeline_.added_tokens.add(
-      tokens, [&](std::string_view name) { return pipeline_.find(name); },
+      tokens, [this](std::string_view text) { return normalized(text); },
+      [this](std::string_view name) { return pipeline_.find(name); },
       static_cast<int32_t>(pipeline_.vocabulary.size()));
   for (const std::string& token : tokens) fingerprint_ = checksum(concat(fingerprint_, " + ", token));
   prepare_added_tokens();
@@ -107,7 +133,8 @@ std::string PipelineTokenizer::decode(std::span<const int32_t> ids, bool skip_sp
       tokens.push_back(*texts_[id]);
     }
   }
-  return byte_level ? repair_utf8(bytes) : pipeline_.decoder.decode(std::move(tokens));
+  std::string text = byte_level ? repair_utf8(bytes) : pipeline_.decoder.decode(std::move(tokens));
+  return cleans_up_ ? cleaned_up(std::move(text)) : text;
 }
 
 std::optional<int32_t> PipelineTokenizer::token_to_id(std::string_view token) const {

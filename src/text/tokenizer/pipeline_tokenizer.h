@@ -34,6 +34,7 @@ class PipelineTokenizer final : public FileTokenizer {
   std::vector<int32_t> encode(std::string_view text, bool add_special_tokens) const override;
   TokenizedText encode_with_ranges(std::string_view text, bool add_special_tokens) const override;
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const override;
+  bool cleans_up_spaces() const override { return cleans_up_; }
   int64_t vocab_size() const override { return static_cast<int64_t>(texts_.size()); }
   std::optional<int32_t> token_to_id(std::string_view token) const override;
   std::optional<int32_t> eos_id() const override { return eos_; }
@@ -44,6 +45,7 @@ class PipelineTokenizer final : public FileTokenizer {
   const AddedTokens& added_tokens() const override { return pipeline_.added_tokens; }
 
  private:
+  std::string normalized(std::string_view text) const;
   void prepare_added_tokens();
   void encode_piece(std::string_view text, bool at_start, std::vector<int32_t>& ids) const;
   void encode_words(std::string_view text, bool at_start, std::vector<int32_t>& ids) const;
@@ -56,6 +58,7 @@ class PipelineTokenizer final : public FileTokenizer {
   // id -> the token for the decoder; for a decoder that only joins bytes, the bytes. nullopt: no such id.
   std::vector<std::optional<std::string>> texts_;
   std::optional<int32_t> eos_, pad_, unk_;
+  bool cleans_up_ = false;
   std::string fingerprint_;
 };
 

@@ -13,6 +13,7 @@ namespace trainer {
 namespace {
 
 void read_template(const JsonAt& json, Pipeline& out) {
+  json.require_known({"type", "single", "pair", "special_tokens"});
   const JsonAt single = json.at("single"), special_tokens = json.at("special_tokens");
   std::vector<int32_t> before, behind;
   bool text_seen = false;
@@ -39,11 +40,13 @@ void read_post_processor(const JsonAt& json, Pipeline& out) {
   if (type == "ByteLevel") return;  // affects offsets only
   if (type == "TemplateProcessing") return read_template(json, out);
   if (type == "RobertaProcessing" || type == "BertProcessing") {
+    json.require_known({"type", "sep", "cls", "trim_offsets", "add_prefix_space"});  // the last two: offsets
     out.prefix.insert(out.prefix.begin(), json.at("cls").item(1).id());
     out.suffix.push_back(json.at("sep").item(1).id());
     return;
   }
   if (type != "Sequence") refuse_type(json);
+  json.require_known({"type", "processors"});
   const JsonAt list = json.at("processors");
   for (size_t i = 0; i < list.array().size(); i++) read_post_processor(list.item(i), out);
 }

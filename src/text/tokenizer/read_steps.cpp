@@ -94,6 +94,7 @@ void read_pre_tokenizer(const JsonAt& json, PreTokenizer& out, bool& byte_level)
   if (byte_level) json.fail("a pre_tokenizer after ByteLevel is not supported");
   const std::string type = json.at("type").string();
   if (type == "Sequence") {
+    json.require_known({"type", "pretokenizers"});
     const JsonAt list = json.at("pretokenizers");
     for (size_t i = 0; i < list.array().size(); i++) read_pre_tokenizer(list.item(i), out, byte_level);
   } else if (type == "Split") {
@@ -109,8 +110,10 @@ void read_pre_tokenizer(const JsonAt& json, PreTokenizer& out, bool& byte_level)
     const JsonAt behavior = json.get("behavior");
     out.add_split(is_punctuation, behavior.is_null() ? SplitBehavior::isolated : read_behavior(behavior));
   } else if (type == "WhitespaceSplit") {
+    json.require_known({"type"});
     out.add_split(is_white_space, SplitBehavior::removed);
   } else if (type == "Whitespace") {
+    json.require_known({"type"});
     out.add_whitespace();
   } else if (type == "Metaspace") {
     Metaspace metaspace = read_metaspace(json);
@@ -132,29 +135,41 @@ void refuse_type(const JsonAt& json) {
 void read_normalizer(const JsonAt& json, Normalizer& out) {
   if (json.is_null()) return;
   const std::string type = json.at("type").string();
+  const auto only = [&](std::initializer_list<const char*> keys) { json.require_known(keys); };
   if (type == "Sequence") {
+    only({"type", "normalizers"});
     const JsonAt list = json.at("normalizers");
     for (size_t i = 0; i < list.array().size(); i++) read_normalizer(list.item(i), out);
   } else if (type == "NFC") {
+    only({"type"});
     out.add(NormalForm::c);
   } else if (type == "NFD") {
+    only({"type"});
     out.add(NormalForm::d);
   } else if (type == "NFKC") {
+    only({"type"});
     out.add(NormalForm::kc);
   } else if (type == "NFKD") {
+    only({"type"});
     out.add(NormalForm::kd);
   } else if (type == "Precompiled") {
+    only({"type", "precompiled_charsmap"});
     const JsonAt charsmap = json.at("precompiled_charsmap");
     out.add(Charsmap(decode_base64(charsmap), charsmap.where));
   } else if (type == "Prepend") {
+    only({"type", "prepend"});
     out.add_prepend(json.at("prepend").string());
   } else if (type == "Replace") {
+    only({"type", "pattern", "content"});
     out.add_replace(read_pattern(json.at("pattern")), json.at("content").string());
   } else if (type == "Strip") {
+    only({"type", "strip_left", "strip_right"});
     out.add_strip(json.at("strip_left").boolean(), json.at("strip_right").boolean());
   } else if (type == "Lowercase") {
+    only({"type"});
     out.add_lowercase();
   } else if (type == "StripAccents") {
+    only({"type"});
     out.add_strip_accents();
   } else {
     refuse_type(json);
@@ -170,21 +185,28 @@ bool read_pre_tokenizer(const JsonAt& json, PreTokenizer& out) {
 void read_decoder(const JsonAt& json, Decoder& out) {
   if (json.is_null()) return;
   const std::string type = json.at("type").string();
+  const auto only = [&](std::initializer_list<const char*> keys) { json.require_known(keys); };
   if (type == "Sequence") {
+    only({"type", "decoders"});
     const JsonAt list = json.at("decoders");
     for (size_t i = 0; i < list.array().size(); i++) read_decoder(list.item(i), out);
   } else if (type == "ByteLevel") {
+    only({"type", "add_prefix_space", "trim_offsets", "use_regex"});  // for pre-tokenizers of this type
     out.add_byte_level();
   } else if (type == "Metaspace") {
     Metaspace metaspace = read_metaspace(json);
     out.add_metaspace(std::move(metaspace.replacement), metaspace.scheme);
   } else if (type == "Replace") {
+    only({"type", "pattern", "content"});
     out.add_replace(read_pattern(json.at("pattern")), json.at("content").string());
   } else if (type == "ByteFallback") {
+    only({"type"});
     out.add_byte_fallback();
   } else if (type == "Fuse") {
+    only({"type"});
     out.add_fuse();
   } else if (type == "Strip") {
+    only({"type", "content", "start", "stop"});
     out.add_strip(read_character(json.at("content")), static_cast<size_t>(json.at("start").id()),
                   static_cast<size_t>(json.at("stop").id()));
   } else {

@@ -6,6 +6,7 @@
 
 #include "trainer/base/strings.h"
 
+#include "text/tokenizer/config_keys.h"
 #include "text/tokenizer/json_reader.h"
 
 namespace trainer {
@@ -51,7 +52,8 @@ void read_names(const JsonAt& json, std::map<std::string, AddedToken>& named,
     if (!name.ends_with("_token") || value.is_boolean()) continue;  // add_bos_token is a switch
     if (const auto token = read_token(json.get(name))) named.emplace(name, *token);
   }
-  for (const char* name : {"additional_special_tokens", "extra_special_tokens"}) {
+  for (const char* name :
+       {"additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens"}) {
     const JsonAt list = json.get(name);
     if (list.value.is_object()) {
       for (const auto& [key, unused] : list.value.items()) named.emplace(key, *read_token(list.get(key)));
@@ -70,21 +72,29 @@ SpecialTokens read_special_tokens(const std::filesystem::path& directory) {
   const auto where = [&](const char* name) { return (directory / name).string() + ":"; };
   const nlohmann::json config_file = read_if_there("tokenizer_config.json");
   const JsonAt config{config_file, where("tokenizer_config.json")};
+  check_tokenizer_config(config);
   SpecialTokens out;
   std::map<std::string, AddedToken> named;
   if (const JsonAt decoder = config.get("added_tokens_decoder"); !decoder.is_null()) {
     read_added_tokens_decoder(decoder, out);
   } else {
     const nlohmann::json map_file = read_if_there("special_tokens_map.json");
-    read_names({map_file, where("special_tokens_map.json")}, named, out.additional);
+    const JsonAt map{map_file, where("special_tokens_map.json")};
+    check_special_tokens_map(map);
+    read_names(map, named, out.additional);
   }
   read_names(config, named, out.additional);
   if (const JsonAt extra_ids = config.get("extra_ids"); !extra_ids.is_null()) out.extra_ids = extra_ids.id();
-  const auto is_set = [&](const char* key) {
-    return !config.get(key).is_null() && config.get(key).boolean();
+  const auto flag = [&](const char* key) {
+    const JsonAt member = config.get(key);
+    return member.is_null() ? std::nullopt : std::optional(member.boolean());
   };
-  if (config.value.contains("add_bos_token") || config.value.contains("add_eos_token"))
-    out.around = {is_set("add_bos_token"), is_set("add_eos_token")};
+  out.add_bos = flag("add_bos_token");
+  out.add_eos = flag("add_eos_token");
+  out.cleans_up_spaces = flag("clean_up_tokenization_spaces").value_or(false);
+  out.cleans_up_spaces_of_bpe =
+      flag("clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output").value_or(false);
+  out.fixes_mistral_regex = flag("fix_mistral_regex").value_or(false);
 
   const auto content = [&](const char* name) {
     const auto found = named.find(name);

@@ -24,12 +24,11 @@ struct SpecialTokens {
   // `added_tokens_decoder`: tokens with their ids, by id.
   std::vector<std::pair<int32_t, AddedToken>> added;
   std::optional<int64_t> extra_ids;  // T5
-  // add_bos_token and add_eos_token of tokenizer_config.json. If it has neither, tokenizer.json decides which
-  // ids are added around a text.
-  struct Around {
-    bool bos, eos;
-  };
-  std::optional<Around> around;
+  // add_bos_token and add_eos_token. As in Transformers 5, tokenizer.json decides which ids are added around
+  // a text, whatever these say.
+  std::optional<bool> add_bos, add_eos;
+  bool cleans_up_spaces = false, cleans_up_spaces_of_bpe = false;  // in decode()
+  bool fixes_mistral_regex = false;
 };
 
 // Both files may be missing. As in Transformers, special_tokens_map.json is read only when

@@ -10,7 +10,9 @@
 #include "trainer/formats/peft.h"
 
 #include "base/checksum.h"
+#include "base/warn_once.h"
 #include "formats/json_file.h"
+#include "text/tokenizer/json_reader.h"
 #include "text/tokenizer/pipeline.h"
 #include "text/tokenizer/pipeline_tokenizer.h"
 #include "text/tokenizer/read_pipeline.h"
@@ -92,15 +94,39 @@ void name_as_t5(const Pipeline& pipeline, SpecialTokens& special) {
   }
 }
 
-// As in Transformers, add_bos_token and add_eos_token in tokenizer_config.json override the post_processor.
-void replace_template(const SpecialTokens& special, Pipeline& pipeline) {
-  const auto ids = [&](bool wanted, const char* name) {
-    const auto found = special.by_name.find(name);
-    if (!wanted || found == special.by_name.end()) return std::vector<int32_t>();
-    return std::vector{*pipeline.added_tokens.id_of(found->second)};
+// Transformers 4 let the two keys override the post_processor of tokenizer.json; Transformers 5 does not read
+// them where there is a tokenizer.json.
+void warn_of_around(const SpecialTokens& special, const Pipeline& pipeline, const std::string& where) {
+  const auto check = [&](const char* key, std::optional<bool> wanted, bool added, const char* place) {
+    if (!wanted || *wanted == added) return;
+    warn_once(concat(where, ": ", key, ": ", *wanted ? "true" : "false",
+                     " has no effect, as in Transformers 5: tokenizer.json ", added ? "adds" : "adds no",
+                     " token ", place, " a text (its post_processor)"));
   };
-  pipeline.prefix = ids(special.around->bos, "bos_token");
-  pipeline.suffix = ids(special.around->eos, "eos_token");
+  check("add_bos_token", special.add_bos, !pipeline.prefix.empty(), "before");
+  check("add_eos_token", special.add_eos, !pipeline.suffix.empty(), "behind");
+}
+
+// With the flag, Transformers replaces the first step that splits words in older files of Mistral.
+bool is_older_mistral(const std::filesystem::path& directory) {
+  if (!std::filesystem::exists(directory / "config.json")) return false;
+  const nlohmann::json config = read_json(directory / "config.json");
+  return config.is_object() && config.value("model_type", nlohmann::json()) == "mistral" &&
+         !config.value("transformers_version", nlohmann::json("4")).dump().starts_with("\"5");
+}
+
+void require_fixed_regex(const std::filesystem::path& directory, const Pipeline& pipeline) {
+  constexpr size_t kAffected = 100000;  // ids
+  constexpr const char* kFixed = R"([\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*)";
+  if (pipeline.vocabulary.size() <= kAffected || !is_older_mistral(directory)) return;
+  const nlohmann::json file = read_json(directory / "tokenizer.json");
+  const auto steps = file.find("pre_tokenizer");
+  if (steps != file.end() && steps->dump().find(kFixed) != std::string::npos) return;
+  throw FormatError(
+      concat((directory / "tokenizer_config.json").string(),
+             ": fix_mistral_regex: true is not supported for a tokenizer.json that does not have ",
+             "the new pattern; write it with AutoTokenizer.from_pretrained(DIR, ",
+             "fix_mistral_regex=True).save_pretrained(DIR), or remove the key"));
 }
 
 // Returns a fingerprint of the files that are read here.
@@ -139,17 +165,22 @@ Json tokens_by_id(const AddedTokens& added) {
 }
 
 void set_member(const std::filesystem::path& path, const char* key, Json value) {
-  Json file = std::filesystem::exists(path) ? parse_ordered_json(read_file(path)) : Json::object();
+  Json file = std::filesystem::exists(path) ? read_ordered_json_object(path) : Json::object();
   file[key] = std::move(value);
   write_atomically(path, file.dump(2) + "\n");
 }
 
 }  // namespace
 
+bool has_tokenizer(const std::filesystem::path& directory) {
+  return std::filesystem::exists(directory / "spiece.model") ||
+         std::filesystem::exists(directory / "tokenizer.json");
+}
+
 std::filesystem::path tokenizer_directory(const std::filesystem::path& directory) {
   require_model_directory(directory);
   const auto has = [&](const char* name) { return std::filesystem::exists(directory / name); };
-  if (has("spiece.model") || has("tokenizer.json")) return directory;
+  if (has_tokenizer(directory)) return directory;
   if (has("tokenizer.model")) {
     throw FormatError(concat(
         (directory / "tokenizer.model").string(),
@@ -181,8 +212,9 @@ std::unique_ptr<FileTokenizer> load_file_tokenizer(const std::filesystem::path& 
       pipeline.added_tokens);
   if (sentencepiece) {
     pipeline.suffix = {*pipeline.added_tokens.id_of(*special.eos)};
-  } else if (special.around) {
-    replace_template(special, pipeline);
+  } else {
+    warn_of_around(special, pipeline, (directory / "tokenizer_config.json").string());
+    if (special.fixes_mistral_regex) require_fixed_regex(directory, pipeline);
   }
   return std::make_unique<PipelineTokenizer>(std::move(pipeline), special, fingerprint_of(directory));
 }

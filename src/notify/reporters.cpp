@@ -1,0 +1,180 @@
+#include "notify/reporters.h"
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <fstream>
+#include <optional>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+
+#include "trainer/base/log.h"
+#include "trainer/base/strings.h"
+
+#include "base/ask_python.h"
+#include "base/file_facts.h"
+#include "base/progress.h"
+
+namespace trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kFolderOfWheel = "trainer_program";  // as src/cli/open_core.cpp has it
+constexpr double kLastWait = 5;                            // seconds that a run may take longer for them
+
+// The Python whose packages are used: the one that started the program, the one that pip installed it with,
+// or the one on the PATH.
+std::string python_for_helpers() {
+  if (const char* named = std::getenv("TRAINER_PYTHON"); named != nullptr && *named != '\0') return named;
+  std::error_code ignored;
+  const fs::path prefix = fs::read_symlink("/proc/self/exe", ignored).parent_path().parent_path();
+  return prefix.filename() == kFolderOfWheel ? python_of(prefix.parent_path()) : "python3";
+}
+
+std::optional<fs::path> find_script() {
+  const auto in_sources = find_shipped("scripts/sync_metrics");
+  return in_sources ? in_sources : find_shipped("sync_metrics");
+}
+
+std::string last_line(const fs::path& file) {
+  std::ifstream lines(file);
+  std::string last;
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.empty()) last = line;
+  }
+  return last;
+}
+
+// Starts a program in a session of its own, with `input` as its standard input and nothing else of ours.
+// Returns 0 or the number of the error.
+int start_detached(const std::vector<std::string>& command, int input, const fs::path& log, pid_t& child) {
+  posix_spawn_file_actions_t files;
+  posix_spawnattr_t how;
+  ::posix_spawn_file_actions_init(&files);
+  ::posix_spawn_file_actions_adddup2(&files, input, STDIN_FILENO);
+  ::posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
+  ::posix_spawn_file_actions_adddup2(&files, STDOUT_FILENO, STDERR_FILENO);
+  ::posix_spawn_file_actions_addclosefrom_np(&files, STDERR_FILENO + 1);
+  ::posix_spawnattr_init(&how);
+  sigset_t all, none;
+  sigfillset(&all);
+  sigemptyset(&none);
+  ::posix_spawnattr_setsigdefault(&how, &all);
+  ::posix_spawnattr_setsigmask(&how, &none);
+  ::posix_spawnattr_setflags(&how, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSID);
+  std::vector<char*> arguments;
+  for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  const int failed = ::posix_spawnp(&child, arguments[0], &files, &how, arguments.data(), environ);
+  ::posix_spawnattr_destroy(&how);
+  ::posix_spawn_file_actions_destroy(&files);
+  return failed;
+}
+
+}  // namespace
+
+struct Reporters::Helper {
+  std::string service;
+  std::vector<std::string> command;  // without what only a run gives; sends the rest later
+  fs::path log_file;
+  pid_t process = 0;     // 0: none, or it has ended
+  int run_goes_on = -1;  // the end of the pipe to its standard input that this process holds
+
+  ~Helper() { tell_end(); }
+
+  std::string name() const { return concat("observe.report_to: ", service, ": "); }
+  std::string how_to_send() const {
+    return concat("`", join(command, " "), "` sends what is missing, also afterwards");
+  }
+
+  void start() {
+    int ends[2];
+    if (::pipe2(ends, O_CLOEXEC) != 0)
+      return log::warning(concat(name(), "no helper: ", std::strerror(errno), "; the run goes on"));
+    std::vector<std::string> with_run = command;
+    with_run.emplace_back("--with-run");
+    const int failed = start_detached(with_run, ends[0], log_file, process);
+    ::close(ends[0]);
+    run_goes_on = ends[1];
+    if (failed == 0) {
+      log::info(
+          concat(name(), "gets the metrics from process ", process, ", which writes ", log_file.string()));
+      return;
+    }
+    process = 0;
+    tell_end();
+    log::warning(concat(name(), command[0], " cannot be started: ", std::strerror(failed),
+                        "; the run goes on, and ", how_to_send()));
+  }
+
+  void tell_end() {
+    if (run_goes_on >= 0) ::close(std::exchange(run_goes_on, -1));
+  }
+
+  // Returns whether the helper goes on. Says why if it has ended before everything was sent.
+  bool look() {
+    int status = 0;
+    if (process == 0) return false;
+    const pid_t ended = ::waitpid(process, &status, WNOHANG);
+    if (ended == 0 || (ended < 0 && errno == EINTR)) return true;
+    process = 0;
+    if (ended < 0 || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) return false;
+    const std::string last = last_line(log_file);
+    log::warning(concat(name(), last.empty() ? "its helper has ended" : last, "; the run goes on, and ",
+                        how_to_send()));
+    return false;
+  }
+};
+
+Reporters::Reporters() = default;
+
+void Reporters::begin(const std::vector<std::string>& services, const fs::path& directory) {
+  if (services.empty()) return;
+  const std::string python = python_for_helpers();
+  const auto script = find_script();
+  for (const std::string& service : services) {
+    auto helper = std::make_unique<Helper>();
+    helper->service = service;
+    helper->log_file = directory / concat(".sync-", service, ".log");
+    if (!script) {
+      log::warning(concat(helper->name(), "the script sync_metrics is missing; install the program again"));
+      continue;
+    }
+    helper->command = {python, script->string(), directory.string(), "--to", service};
+    if (package_in(python, service).empty()) {
+      log::warning(concat(helper->name(), "is not installed: ", python, " -m pip install ", service,
+                          "; the run goes on, and ", helper->how_to_send()));
+      continue;
+    }
+    helper->start();
+    helpers_.push_back(std::move(helper));
+  }
+}
+
+void Reporters::write(const MetricRow& /*row*/) {
+  for (const auto& helper : helpers_) helper->look();
+}
+
+Reporters::~Reporters() {
+  for (const auto& helper : helpers_) helper->tell_end();
+  const auto begin = std::chrono::steady_clock::now();
+  const Progress shown("sending the last metrics");
+  for (const auto& helper : helpers_) {
+    while (helper->look()) {
+      if (seconds_since(begin) > kLastWait) {
+        log::info(concat(helper->name(), "process ", helper->process, " goes on and sends the rest"));
+        break;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  }
+}
+
+}  // namespace trainer

@@ -1,0 +1,167 @@
+#include "text/chat/marks.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "trainer/base/error.h"
+#include "trainer/base/strings.h"
+#include "trainer/text/chat_template.h"
+#include "trainer/text/conversation.h"
+
+#include "text/chat/row_json.h"
+
+namespace trainer {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Marks that are true or false, or 1 or 0.
+struct Flag {
+  const char* key;
+  bool learned;  // what `true` means
+};
+constexpr std::array<Flag, 6> kFlags{{{"loss", true},       // ms-swift, LLaMA-Factory, XTuner
+                                      {"train", true},      // axolotl
+                                      {"training", true},   // axolotl
+                                      {"trainable", true},  // verl
+                                      {"loss_mask", true},
+                                      {"masked", false}}};  // torchtune
+// Marks that are numbers: that of OpenAI and Mistral, and that of LLaMA-Factory.
+constexpr std::array<const char*, 2> kWeights{"weight", "loss_weight"};
+
+// Words in the name of a key that tell of the loss: train_detail, label_mask.
+constexpr std::array<std::string_view, 12> kWordsOfMarks{"loss",    "mask",      "masked",   "train",
+                                                         "trained", "trainable", "training", "learn",
+                                                         "learned", "weight",    "weights",  "supervised"};
+
+std::optional<bool> flag_in(const Json& value) {
+  if (value.is_boolean()) return value.get<bool>();
+  if (value.is_number() && (value == 0 || value == 1)) return value == 1;
+  return std::nullopt;
+}
+
+// The words of names like train_detail, train-detail and trainDetail, in lower case.
+std::vector<std::string> words_of(std::string_view name) {
+  std::vector<std::string> words{""};
+  bool after_small = false;
+  for (const char c : name) {
+    const auto letter = static_cast<unsigned char>(c);
+    const bool ends = std::isalpha(letter) == 0, begins = after_small && std::isupper(letter) != 0;
+    if (ends || begins) words.emplace_back();
+    if (!ends) words.back() += static_cast<char>(std::tolower(letter));
+    after_small = std::islower(letter) != 0;
+  }
+  return words;
+}
+
+bool may_be_a_mark(const std::string& key, const Json& value) {
+  if (value.is_boolean()) return true;
+  if (!value.is_number() && !value.is_structured()) return false;
+  return std::ranges::any_of(words_of(key), [](const std::string& word) {
+    return std::ranges::find(kWordsOfMarks, word) != kWordsOfMarks.end();
+  });
+}
+
+bool is_known(const std::string& key) {
+  return std::ranges::find(kFlags, key, &Flag::key) != kFlags.end() ||
+         std::ranges::find(kWeights, key) != kWeights.end();
+}
+
+// What one mark says.
+struct Said {
+  const char* key;
+  float weight;
+};
+
+// The weight in the marks of a message that are numbers.
+std::optional<Said> weight_in(const Json& message, const std::string& where) {
+  std::optional<Said> said;
+  for (const char* key : kWeights) {
+    const Json* value = value_of(message, key);
+    if (!value) continue;
+    if (!value->is_number() || *value < 0 || *value > 1e6)
+      throw DataError(concat(where, ": \"", key, "\" is ", one_line(value->dump(), 60),
+                             "; it must be a number from 0 (not learned) to 1,000,000"));
+    const Said other{key, value->get<float>()};
+    if (said && said->weight != other.weight)
+      throw DataError(concat(where, ": \"", said->key, "\" and \"", key, "\" contradict each other"));
+    said = other;
+  }
+  return said;
+}
+
+constexpr const char* kMaySay = ", which may say what is learned, and is not known";
+
+std::string problem_of(const std::string& where, const std::string& key, const Json& value,
+                       const char* problem) {
+  return concat(where, ": \"", key, "\" is ", one_line(value.dump(), 60), problem);
+}
+
+// What is learned is whole messages, so no mark of a part can be obeyed.
+void add_marks_of_parts(const Json& message, const std::string& where,
+                        std::vector<Conversation::UnknownMark>& unknown) {
+  const Json* content = value_of(message, "content");
+  if (!content || !content->is_array()) return;
+  for (size_t i = 0; i < content->size(); i++) {
+    if (!(*content)[i].is_object()) continue;
+    for (const auto& [key, value] : (*content)[i].items()) {
+      if (!may_be_a_mark(key, value)) continue;
+      const std::string part = concat(where, ": part ", i + 1, " of \"content\"");
+      unknown.push_back({key, problem_of(part, key, value, kMaySay), false});
+    }
+  }
+}
+
+}  // namespace
+
+float take_marks(Json& message, const std::string& where, std::vector<Conversation::UnknownMark>& unknown) {
+  const auto refuse = [&](const std::string& key, const Json& value, const char* problem, bool of_question) {
+    unknown.push_back({key, problem_of(where, key, value, problem), of_question});
+  };
+  std::optional<Said> said = weight_in(message, where);
+  const float weight = said ? said->weight : 1;
+  bool learned = weight > 0;
+  for (const Flag& flag : kFlags) {
+    const Json* value = value_of(message, flag.key);
+    if (!value) continue;
+    const std::optional<bool> is_set = flag_in(*value);
+    if (!is_set) {
+      refuse(flag.key, *value, "; known are true and false", false);
+      continue;
+    }
+    const bool learns = *is_set == flag.learned;
+    if (said && learned != learns)
+      throw DataError(concat(where, ": \"", said->key, "\" and \"", flag.key, "\" contradict each other"));
+    said = Said{flag.key, 0};
+    learned = learns;
+    if (learned && message["role"] != "assistant")
+      refuse(flag.key, *value, ", and only answers of the assistant are learned", true);
+  }
+  for (const auto& [key, value] : message.items()) {
+    if (!is_known(key) && may_be_a_mark(key, value)) refuse(key, value, kMaySay, false);
+  }
+  add_marks_of_parts(message, where, unknown);
+  for (const Flag& flag : kFlags) message.erase(flag.key);
+  for (const char* key : kWeights) message.erase(key);
+  return learned ? weight : 0;
+}
+
+void refuse_unknown_marks(const Conversation& conversation, const ChatTemplate* chat_template,
+                          LossOn loss_on) {
+  for (const auto& [key, problem, of_question] : conversation.unknown_marks) {
+    if (of_question && loss_on == LossOn::everything) continue;
+    if (chat_template != nullptr && chat_template->reads(key)) continue;
+    throw DataError(concat(problem,
+                           "; write \"train\": true or false for what is learned, or pass over such marks: "
+                           "data.unknown_marks=ignore"));
+  }
+}
+
+}  // namespace trainer

@@ -1,0 +1,19 @@
+// What other programs write on a message to say whether it is learned.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "trainer/text/conversation.h"
+
+namespace trainer {
+
+// Takes the marks that are known off a message, and returns its weight in the loss. Adds those that cannot be
+// obeyed to `unknown`. Throws DataError that names the place `where` for a weight
+// that is no number, and for marks that contradict each other.
+float take_marks(nlohmann::ordered_json& message, const std::string& where,
+                 std::vector<Conversation::UnknownMark>& unknown);
+
+}  // namespace trainer
