@@ -97,7 +97,7 @@ class Help(EndToEnd):
 
     # The word, and what must be among the first lines of the answer; what other three answers are named.
     QUESTIONS = {
-        "nan": "NaN", "inf": "NaN", "oom": "out of memory", "out of memory": "out of memory", "resume": "resume",
+        "checkpoint": "heckpoint", "tokenizer": "tokenizer", "hyperparameters learning": "learning rate", "nan": "NaN", "inf": "NaN", "oom": "out of memory", "out of memory": "out of memory", "resume": "resume",
         "lora.r": "lora.r", "lora": "LoRA", "rank": "rank", "which rank": "rank", "vram": "memory|needs|GPU", "ollama": "GGUF|Ollama",
         "gpu": "# GPUs", "loss": "loss", "slow": "slow", "wandb": "Weights & Biases|wandb", "chat template": "template",
         "epochs": "epochs", "epoch": "epoch", "learning rate": "learning rate", "lr": "learning rate", "batch size": "batch",
