@@ -126,7 +126,7 @@ Paths take_paths(GivenKeys& dataset, ImportedSettings& settings) {
 }
 
 // Why an entry of a data set has nothing here that it could become.
-constexpr std::array<std::pair<const char*, const char*>, 24> kNoPlace{{
+constexpr std::array<std::pair<const char*, const char*>, 24> kNotOfADataset{{
     {"split", "name the files of that part in data.train"},
     {"name", "name the files of that part in data.train, or NAME/SUBSET of a data set on the hub"},
     {"revision", "write it behind the name: NAME@REVISION (docs/model-names.md)"},
@@ -154,16 +154,16 @@ constexpr std::array<std::pair<const char*, const char*>, 24> kNoPlace{{
 }};
 
 // Names all that is left in a data set.
-void leave_out_rest(GivenKeys& dataset, ImportedSettings& settings) {
+void leave_out_rest_of_dataset(GivenKeys& dataset, ImportedSettings& settings) {
   dataset.drop({"preprocess_shards"});
   if (dataset.peek("split") && dataset.peek("split")->Scalar() == "train") dataset.drop({"split"});
   if (dataset.peek("trust_remote_code") && !is_true(*dataset.peek("trust_remote_code")))
     dataset.drop({"trust_remote_code"});
   for (const auto& [name, value] : dataset.rest()) {
-    const auto* known = std::ranges::find(kNoPlace, name, [](const auto& row) { return row.first; });
+    const auto* known = std::ranges::find(kNotOfADataset, name, [](const auto& row) { return row.first; });
     const std::string full = dataset.full_name(name);
     settings.leave_out(has_names_inside(value) ? with_names_inside(full, value) : full,
-                       known != kNoPlace.end() ? known->second : "is not known here");
+                       known != kNotOfADataset.end() ? known->second : "is not known here");
   }
 }
 
@@ -198,7 +198,7 @@ void import_datasets(GivenKeys& keys, ImportedSettings& settings) {
     } else {
       dataset.take("type");  // the same again
     }
-    leave_out_rest(dataset, settings);
+    leave_out_rest_of_dataset(dataset, settings);
   }
   std::erase(paths, "");
   if (paths.empty()) {
@@ -220,7 +220,7 @@ void import_tests(GivenKeys& keys, ImportedSettings& settings) {
     GivenKeys dataset(item, "test_datasets");
     std::ranges::copy(take_paths(dataset, settings).list, std::back_inserter(paths));
     if (!dataset.has("type") || !dataset.peek("type")->IsMap()) dataset.take("type");  // as in datasets
-    leave_out_rest(dataset, settings);
+    leave_out_rest_of_dataset(dataset, settings);
   }
   std::erase(paths, "");
   if (!paths.empty()) settings.set_list("data.eval", paths, "test_datasets");

@@ -74,7 +74,7 @@ YAML::Node read_info(const std::filesystem::path& list, ImportedSettings& settin
 }
 
 // Why an entry of dataset_info.json has nothing here that it could become.
-constexpr std::array<std::pair<const char*, const char*>, 12> kNoPlace{{
+constexpr std::array<std::pair<const char*, const char*>, 12> kNotOfAnEntry{{
     {"subset", "name the files of that part in data.train, or NAME/SUBSET of a data set on the hub"},
     {"split", "name the files of that part in data.train"},
     {"folder", "name the files of that part in data.train"},
@@ -93,14 +93,14 @@ constexpr std::array<std::pair<const char*, const char*>, 12> kNoPlace{{
     {"cloud_file_name", "is not a place that is read; write a file in data.train"},
 }};
 
-void leave_out_rest(GivenKeys& entry, ImportedSettings& settings) {
+void leave_out_rest_of_entry(GivenKeys& entry, ImportedSettings& settings) {
   for (const auto& [name, value] : entry.rest()) {
     const bool is_off = name == "ranking" && !is_true(value);
     if (is_off || (name == "split" && value.IsScalar() && value.Scalar() == "train")) continue;
-    const auto* known = std::ranges::find(kNoPlace, name, [](const auto& row) { return row.first; });
+    const auto* known = std::ranges::find(kNotOfAnEntry, name, [](const auto& row) { return row.first; });
     const std::string full = entry.full_name(name);
     settings.leave_out(has_names_inside(value) ? with_names_inside(full, value) : full,
-                       known != kNoPlace.end() ? known->second : "is not known here");
+                       known != kNotOfAnEntry.end() ? known->second : "is not known here");
   }
 }
 
@@ -113,7 +113,7 @@ std::string take_place(GivenKeys entry, const std::filesystem::path& folder, Imp
   } else {
     place = entry.take_text("hf_hub_url").value_or("");
   }
-  leave_out_rest(entry, settings);
+  leave_out_rest_of_entry(entry, settings);
   return place;
 }
 

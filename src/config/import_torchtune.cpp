@@ -75,7 +75,7 @@ void leave_out_rest(GivenKeys& dataset, ImportedSettings& settings) {
   import_part(dataset, settings);
 }
 
-void import_dataset(GivenKeys dataset, ImportedSettings& settings) {
+void import_torchtune_dataset(GivenKeys dataset, ImportedSettings& settings) {
   const std::string name = take_component(dataset);
   import_files(dataset, name, "data.train", settings);
   if (name.starts_with("alpaca")) {
@@ -240,7 +240,7 @@ void import_surroundings(GivenKeys& keys, ImportedSettings& settings) {
 void import_torchtune(GivenKeys& keys, ImportedSettings& settings) {
   import_places(keys, settings);
   if (auto model = keys.take_part("model")) import_model(*model, settings);
-  if (auto dataset = keys.take_part("dataset")) import_dataset(*dataset, settings);
+  if (auto dataset = keys.take_part("dataset")) import_torchtune_dataset(*dataset, settings);
   import_validation(keys, settings);
   if (auto optimizer = keys.take_part("optimizer")) import_optimizer_part(*optimizer, settings);
   import_scheduler(keys, settings);

@@ -14,12 +14,6 @@ namespace {
 constexpr std::string_view kAfterHost = "/?#", kHidden = "***";
 constexpr std::string_view kAround = " \t\r\n\"'<>`";  // an address inside a text
 
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return out;
-}
-
 bool is_digits(std::string_view text) {
   return std::ranges::all_of(text, [](unsigned char c) { return std::isdigit(c) != 0; });
 }
@@ -80,6 +74,12 @@ std::string hidden_in(std::string_view address) {
 }
 
 }  // namespace
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return out;
+}
 
 std::string origin_of(std::string_view url) {
   const size_t begin = begin_of(url);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <csignal>
 #include <cstdlib>
 #include <exception>
@@ -10,18 +9,13 @@
 #include "trainer/base/strings.h"
 #include "trainer/base/version.h"
 
+#include "net/address.h"
 #include "net/curl.h"
 
 namespace trainer::net {
 namespace {
 
 using Reason = NetworkError::Reason;
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return out;
-}
 
 std::string_view trim(std::string_view text) {
   const char* spaces = " \t\r\n";
