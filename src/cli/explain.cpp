@@ -81,7 +81,7 @@ std::string names_elsewhere(const Key& key) {
 
 std::string type_of(const Key& key) {
   std::string text = key.choices.empty() ? config::expected_value(key) : join(key.choices);
-  if (const std::string range = config::allowed_range(key); !range.empty()) text += ", " + range;
+  if (const std::string range = config::told_range(key); !range.empty()) text += ", " + range;
   return key.unit.empty() ? text : concat(text, " (", key.unit, ")");
 }
 
