@@ -160,7 +160,7 @@ void run_generation(const GenerateOptions& options) {
   } else if (!options.prompts.empty()) {
     answer_prompts(opened, encoder, config, options, device, out);
   } else {
-    chat(opened, encoder, config, config.stop_strings, device);
+    (options.json ? answer_json : chat)(opened, encoder, config, config.stop_strings, device);
   }
   if (!out) throw FormatError("the answers could not be written");
 }

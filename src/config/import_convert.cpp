@@ -45,6 +45,18 @@ constexpr std::string_view kUnset =
     "fsdp_config.xla_fsdp_grad_ckpt=false lr_scheduler_kwargs.num_cycles=0.5 "
     "lr_scheduler_kwargs.power=1.0 lr_scheduler_kwargs.lr_end=1e-07 lr_scheduler_kwargs.lr_end=1e-7 ";
 
+// Of two keys that mean the same, the first counts.
+void set_unless_given(const std::string& ours, const YAML::Node& value, const std::string& from,
+                      ImportedSettings& settings) {
+  const std::string before = settings.value_of(ours), yaml = node_as_yaml(value);
+  if (before.empty()) {
+    settings.set(ours, yaml, from);
+  } else if (before != yaml) {
+    settings.leave_out(has_names_inside(value) ? with_names_inside(from, value) : concat(from, ": ", yaml),
+                       concat(ours, " has the value of another key, ", before));
+  }
+}
+
 void import_row(const ForeignKey& row, const YAML::Node& value, const std::string& from,
                 ImportedSettings& settings) {
   const bool has_names = has_names_inside(value);
@@ -54,7 +66,7 @@ void import_row(const ForeignKey& row, const YAML::Node& value, const std::strin
   } else if (row.is_value()) {
     if (is_true(value)) settings.set(row.key(), row.value(), from);
   } else if (*row.note == '\0') {
-    if (!settings.has(row.ours)) settings.set(row.ours, node_as_yaml(value), from);
+    set_unless_given(row.ours, value, from, settings);
   } else if (is_true(value)) {  // what is off there is absent here
     settings.leave_out(from, reason_of(row));
   }
@@ -292,7 +304,11 @@ void drop_lora(GivenKeys& keys, const std::string& reason, ImportedSettings& set
   for (const auto& [name, value] : keys.rest()) {
     const ForeignKey* row = find_foreign_key(name);
     if (!(row != nullptr ? row->key() : own_key(name)).starts_with("lora.")) continue;
-    if (!reason.empty()) settings.leave_out(name, reason);
+    if (has_names_inside(value)) {
+      settings.leave_out(with_names_inside(name, value), reason.empty() ? kUnknown : reason);
+    } else if (!reason.empty()) {
+      settings.leave_out(name, reason);
+    }
     keys.take(name);
   }
 }
@@ -315,8 +331,8 @@ void import_by_table(GivenKeys& keys, ImportedSettings& settings) {
     } else if (own.empty()) {
       const std::string names = has_names_inside(value) ? with_names_inside(name, value) : name;
       if (!names.empty()) settings.leave_out(names, kUnknown);
-    } else if (!settings.has(own)) {
-      settings.set(own, node_as_yaml(value), name);
+    } else {
+      set_unless_given(own, value, name, settings);
     }
   }
 }

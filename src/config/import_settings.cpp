@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <map>
 #include <sstream>
 #include <sys/mman.h>
@@ -98,8 +99,9 @@ void ImportedSettings::set_list(const std::string& key, const std::vector<std::s
   set(key, "[" + join(quoted_items) + "]", from);
 }
 
-bool ImportedSettings::has(const std::string& key) const {
-  return std::ranges::find(settings_, key, &Setting::key) != settings_.end();
+std::string ImportedSettings::value_of(const std::string& key) const {
+  const auto found = std::ranges::find(settings_, key, &Setting::key);
+  return found == settings_.end() ? "" : found->yaml;
 }
 
 void ImportedSettings::their_default(const std::string& key, const std::string& yaml,
@@ -186,23 +188,40 @@ std::string ImportedSettings::accepted_yaml(const std::string& opening) {
   return text;
 }
 
-// What ours would be without a key is only known together with the others: some defaults depend on the
-// optimizer.
-void ImportedSettings::write_out_defaults() {
+// The settings of `wanted` with which the configuration has other values. What ours would be without a key is
+// only known together with the others: some defaults depend on the optimizer.
+std::vector<ImportedSettings::Setting> ImportedSettings::different(const std::vector<Setting>& wanted) {
   std::vector<const Setting*> unused;
   const Config ours = config_of(yaml("", unused));
+  const std::vector<Setting> given = settings_;
+  settings_.insert(settings_.end(), wanted.begin(), wanted.end());
+  const std::string with_them = yaml("", unused);
+  settings_ = given;
+  const Config theirs = config_of(with_them);
   std::vector<Setting> different;
-  for (const Setting& setting : defaults_) {
-    if (has(setting.key())) continue;
-    settings_.push_back(setting);
-    try {
-      const Config theirs = config_of(yaml("", unused));
-      if (value_text(ours, setting.key()) != value_text(theirs, setting.key())) different.push_back(setting);
-    } catch (const ConfigError&) {  // it does not go with what was given
-    }
-    settings_.pop_back();
+  std::ranges::copy_if(wanted, std::back_inserter(different), [&](const Setting& setting) {
+    return value_text(ours, setting.key()) != value_text(theirs, setting.key());
+  });
+  return different;
+}
+
+void ImportedSettings::write_out_defaults() {
+  std::vector<Setting> wanted, written;
+  for (const Setting& setting : defaults_) {  // of two, the first counts
+    const bool is_new = std::ranges::find(wanted, setting.key(), &Setting::key) == wanted.end();
+    if (is_new && !has(setting.key())) wanted.push_back(setting);
   }
-  settings_.insert(settings_.end(), different.begin(), different.end());
+  try {
+    written = different(wanted);
+  } catch (const ConfigError&) {  // one of them does not go with what was given
+    for (const Setting& setting : wanted) {
+      try {
+        std::ranges::copy(different({setting}), std::back_inserter(written));
+      } catch (const ConfigError&) {
+      }
+    }
+  }
+  settings_.insert(settings_.end(), written.begin(), written.end());
 }
 
 ImportedConfig ImportedSettings::finish(const std::string& from, const std::string& opening) {

@@ -62,7 +62,8 @@ class ImportedSettings {
   void set(const std::string& key, const std::string& yaml, const std::string& from);
   void set_text(const std::string& key, const std::string& text, const std::string& from);
   void set_list(const std::string& key, const std::vector<std::string>& items, const std::string& from);
-  bool has(const std::string& key) const;
+  bool has(const std::string& key) const { return !value_of(key).empty(); }
+  std::string value_of(const std::string& key) const;  // as YAML; "" if it is not set
   // What the other program does without the key. Written out if nothing else sets `key`, and ours would do
   // otherwise.
   void their_default(const std::string& key, const std::string& yaml,
@@ -86,6 +87,7 @@ class ImportedSettings {
   };
   std::string yaml(const std::string& opening, std::vector<const Setting*>& by_line) const;
   std::string accepted_yaml(const std::string& opening);
+  std::vector<Setting> different(const std::vector<Setting>& wanted);
   void write_out_defaults();
 
   std::vector<Setting> settings_, defaults_;

@@ -153,7 +153,7 @@ std::vector<std::string> ChatEncoder::learned(const ReadRow& row) const {
     if (messages[i]["role"] != "assistant" || row.conversation.weights[i] == 0) continue;
     for (const char* key : {"reasoning_content", "thinking", "reasoning"}) {
       const auto value = messages[i].find(key);
-      if (value != messages[i].end() && value->is_string()) all.push_back(*value);
+      if (value != messages[i].end() && value->is_string()) all.push_back(value->get<std::string>());
     }
     all.push_back(content_text(messages[i]));
   }

@@ -16,6 +16,7 @@
 #include "data/chat_encoder.h"
 #include "data/data_files.h"
 #include "data/report_fields.h"
+#include "data/report_words.h"
 #include "data/row_encoder.h"
 #include "data/row_file.h"
 #include "data/row_index.h"
@@ -287,18 +288,8 @@ void Dataset::State::check_samples(const RowChoice& choice) const {
     throw DataError(concat(name, ": none of the ", grouped(report.rows), " rows gives a sample",
                            report.dropped_rows > 0 ? "; all are too long (data.long_samples: drop)" : ""));
   if (report.without_supervision < report.samples) return;
-  const std::string reason =
-      report.kind == DataKind::completion
-          ? report.truncated.count > 0
-                ? concat("every prompt fills data.max_length (", config.max_length, ") alone; raise it")
-                : "the texts are empty"
-      : report.kind == DataKind::chat
-          ? concat(
-                "no conversation has an answer that counts (data.loss_on, weight) within data.max_length (",
-                config.max_length, ")")
-          : "no text has more than one token";
-  throw DataError(
-      concat(origin(0), ": nothing to learn in any of the ", grouped(report.samples), " samples: ", reason));
+  throw DataError(concat(origin(0), ": nothing to learn in any of the ", grouped(report.samples),
+                         " samples: ", why_nothing_to_learn(report, config.max_length)));
 }
 
 Dataset Dataset::open_part(const std::vector<DataSource>& sources, const RowChoice& choice,

@@ -86,7 +86,7 @@ RunPosition read_position(const std::filesystem::path& directory) {
 }
 
 RunPosition position_from(const std::string& text, const std::string& where) {
-  return position_in(nlohmann::ordered_json::parse(text), where);
+  return position_in(parse_json_object<nlohmann::ordered_json>(text, where), where);
 }
 
 std::vector<FixedDifference> differences(const std::map<std::string, std::string>& saved,

@@ -80,6 +80,11 @@ int start_detached(const std::vector<std::string>& command, int input, const fs:
 
 }  // namespace
 
+std::string how_to_install_reporter(const std::string& service) {
+  const std::string python = python_for_helpers();
+  return package_in(python, service).empty() ? concat(python, " -m pip install ", service) : "";
+}
+
 struct Reporters::Helper {
   std::string service;
   std::vector<std::string> command;  // without what only a run gives; sends the rest later
@@ -148,9 +153,9 @@ void Reporters::begin(const std::vector<std::string>& services, const fs::path& 
       continue;
     }
     helper->command = {python, script->string(), directory.string(), "--to", service};
-    if (package_in(python, service).empty()) {
-      log::warning(concat(helper->name(), "is not installed: ", python, " -m pip install ", service,
-                          "; the run goes on, and ", helper->how_to_send()));
+    if (const std::string install = how_to_install_reporter(service); !install.empty()) {
+      log::warning(concat(helper->name(), "is not installed: ", install, "; the run goes on, and ",
+                          helper->how_to_send()));
       continue;
     }
     helper->start();

@@ -126,7 +126,7 @@ Json read_json(const fs::path& path, Json& problems) {
   try {
     return read_ordered_json_object(path);
   } catch (const std::exception& e) {
-    problems.push_back(concat(path.filename().string(), " cannot be read: ", own_words(e)));
+    problems.push_back(concat(path.filename().string(), " cannot be read: ", printable(own_words(e))));
     return nullptr;
   }
 }
@@ -143,7 +143,7 @@ Json read_config(const fs::path& path, Json& problems) {
       keys.push_back({name, value_text(config, name), std::ranges::find(changed, name) != changed.end()});
     return keys;
   } catch (const std::exception& e) {  // written by another version
-    problems.push_back(concat("config.yaml cannot be read: ", shortened(own_words(e), 400)));
+    problems.push_back(concat("config.yaml cannot be read: ", shortened(printable(own_words(e)), 400)));
     return nullptr;
   }
 }

@@ -229,7 +229,7 @@ TEST_F(ImportConfigTest, DefaultsOfHuggingFace) {
 
 TEST_F(ImportConfigTest, EvaluationIsAsTheirsIsWithoutAStrategy) {
   const std::string with_data = concat(kHuggingFace, "validation_file: b.jsonl\n");
-  EXPECT_EQ(value_text(config(with_data), "training.eval_strategy"), "no");
+  EXPECT_EQ(value_text(config(with_data), "training.eval_strategy"), "\"no\"");
   const Config steps = config(concat(with_data, "eval_strategy: steps\nlogging_steps: 20\n"));
   EXPECT_EQ(value_text(steps, "training.eval_strategy"), "steps");
   EXPECT_EQ(steps.training.eval_steps, 20);
@@ -257,7 +257,7 @@ TEST_F(ImportConfigTest, DefaultsOfAxolotl) {
   EXPECT_EQ(config.data.max_length, 512);
   EXPECT_EQ(value_text(config, "data.long_samples"), "drop");
   EXPECT_EQ(config.training.num_train_epochs, 1);
-  EXPECT_EQ(value_text(config, "training.eval_strategy"), "no");
+  EXPECT_EQ(value_text(config, "training.eval_strategy"), "\"no\"");
   EXPECT_EQ(value_text(config, "save.strategy"), "epoch");
   EXPECT_TRUE(contains(join(imported(kAxolotl).changes, "\n"), "at most 100 updates"));
   // The number of updates is known: 3 % of them, at most 100.

@@ -17,7 +17,7 @@ REFUSED, LOGGED, SAID, SAME, ROUNDED = "refused", "logged", "said", "same", "rou
 
 @dataclasses.dataclass
 class Change:
-    """One row: what changed, in the words of the page, and how to do it."""
+    """What changed, in the words of the page, and how to do it."""
     words: str
     happens: str
     about: str = ""  # REFUSED, LOGGED: the key; SAID: words of the line in the log
@@ -25,11 +25,12 @@ class Change:
     edit: typing.Callable = lambda place: None  # gets the folder with model, data, cache and the stopped run
     kind: str = "rows"  # which run: "chat" learns conversations
 
-    def row(self):
-        said = {REFUSED: f"exit code 4: `{self.about}`", LOGGED: f"accepted, logged: `{self.about}`",
+    def outcome(self):
+        """What happens, in words; a key that is the change itself is not said again."""
+        key = "its name" if self.words == f"`{self.about}`" else f"`{self.about}`"
+        return {REFUSED: f"exit code 4, with {key}", LOGGED: f"accepted, logged with {key}",
                 SAID: f"accepted; the log says \"{self.about}\"", SAME: "accepted; the same to the bit",
-                ROUNDED: "accepted; the same up to rounding"}
-        return f"| {self.words} | {said[self.happens]} |"
+                ROUNDED: "accepted; the same up to rounding"}[self.happens]
 
 
 def setting(key, value, happens=REFUSED, words=None, kind="rows", extra=()):
@@ -133,6 +134,7 @@ CHANGES = (
     setting("data.max_samples", 20),
     setting("data.shuffle", "false"),
     setting("data.loss_on", "last_turn", kind="chat"),
+    setting("data.learn_reasoning", "true", kind="chat"),
     setting("data.loss_weight", "weight"),
     setting("data.template_date", "2001-11-11"),
     setting("data.eval", 0.2, words="`data.eval`: a share of the training data is held out"),
@@ -196,8 +198,9 @@ CHANGES = (
             extra=("save.async=false", "save.total_limit=1")),
     setting("training.eval_strategy", "steps", SAME, words="`training.eval_strategy`, `data.eval`: files",
             extra=("training.eval_steps=1", "data.eval=PLACE/rows.jsonl")),
-    setting("data.bad_rows", "skip", SAME, words="`data.bad_rows`, `data.max_truncated`: nothing is above it",
-            extra=("data.max_truncated=0.9",)),
+    setting("data.bad_rows", "skip", SAME,
+            words="`data.bad_rows`, `data.unknown_marks`: there are none, `data.max_truncated`: nothing is above it",
+            extra=("data.unknown_marks=ignore", "data.max_truncated=0.9",)),
     # Where the files are.
     Change("the model is in another folder", SAME, "", ("model.path=PLACE/moved",), rename("model", "moved")),
     Change("the weights are split into several files", SAME, edit=shard_the_weights),
@@ -215,8 +218,12 @@ CHANGES = (
 
 
 def table():
+    """A row for all changes of which the same happens."""
+    rows = {}
+    for change in CHANGES:
+        rows.setdefault(change.outcome(), []).append(change.words)
     return "\n".join(["| what changed between two starts | what happens |", "| --- | --- |",
-                      *(change.row() for change in CHANGES)])
+                      *(f"| {'; '.join(words)} | {outcome} |" for outcome, words in rows.items())])
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trainer/base/files.h"
+#include "trainer/base/log.h"
 #include "trainer/formats/checkpoint.h"
 #include "trainer/formats/model_directory.h"
 #include "trainer/formats/peft.h"
@@ -37,6 +38,7 @@ void put(const fs::path& file, const std::string& text) {
 // Reads each hostile variant of `json`, written as `name` into `directory`. Returns how many were read.
 int read_all(const TemporaryDirectory& directory, const std::string& name, const std::string& json,
              const std::function<void()>& read) {
+  log::set_level(log::Level::error);
   int count = 0, failed = 0;
   test::for_each_hostile(json, [&](const std::string& text, const std::string& what) {
     put(directory / name, text);
@@ -44,6 +46,7 @@ int read_all(const TemporaryDirectory& directory, const std::string& name, const
     if (!wrong.empty() && ++failed <= 20) ADD_FAILURE() << name << ": " << what << ": " << wrong;
     count++;
   });
+  log::set_level(log::Level::info);
   EXPECT_EQ(failed, 0);
   return count;
 }

@@ -40,6 +40,13 @@ const fs::path& scratch() {
   return instance.path();
 }
 
+void require_no_foreign(const std::string& words, std::string_view message) {
+  if (words.empty()) return;
+  std::fprintf(stderr, "foreign words '%s' in: %.*s\n", words.c_str(), static_cast<int>(message.size()),
+               message.data());
+  std::abort();
+}
+
 fs::path put(const fs::path& name, std::string_view bytes) {
   const fs::path path = scratch() / name;
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);

@@ -1,14 +1,17 @@
 // What the fuzzing targets share. A target gets arbitrary bytes as the content of a file and reads it as the
-// program would. The program's own errors are fine. Any other exception, a crash, a hang and running out of
-// memory are bugs.
+// program would. The program's own errors are fine. Words of a library in one, any other exception, a crash,
+// a hang and running out of memory are bugs.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <string>
 #include <string_view>
 
 #include "trainer/base/error.h"
+
+#include "support/hostile_json.h"
 
 // Defined by each target.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
@@ -24,12 +27,16 @@ inline std::string_view text_of(const uint8_t* data, size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
-// Calls it; the program's own errors are what a bad file should give.
+// Ends the process, with the words on stderr, if there are any.
+void require_no_foreign(const std::string& words, std::string_view message);
+
+// Calls it; the program's own errors, in its own words, are what a bad file should give.
 template <class Call>
 void accept_errors(const Call& call) {
   try {
     call();
-  } catch (const Error&) {
+  } catch (const Error& error) {
+    require_no_foreign(test::foreign_words(error.what()), error.what());
   }
 }
 

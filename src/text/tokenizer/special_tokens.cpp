@@ -26,6 +26,12 @@ std::optional<AddedToken> read_token(const JsonAt& json) {
                     .normalized = flag("normalized")};
 }
 
+// The same where there has to be one.
+AddedToken needed_token(const JsonAt& json) {
+  if (const auto token = read_token(json)) return *token;
+  json.fail("a token is expected here");
+}
+
 int32_t id_of_key(const JsonAt& json, const std::string& key) {
   int32_t id = -1;
   const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
@@ -38,7 +44,7 @@ void read_added_tokens_decoder(const JsonAt& json, SpecialTokens& out) {
   if (!json.value.is_object()) json.fail("an object is expected here");
   for (const auto& [key, value] : json.value.items()) {
     const JsonAt item = json.get(key);
-    AddedToken token = *read_token(item);
+    AddedToken token = needed_token(item);
     token.special = !item.get("special").is_null() && item.get("special").boolean();
     out.added.emplace_back(id_of_key(item, key), token);
   }
@@ -57,16 +63,18 @@ void read_names(const JsonAt& json, bool takes_additional, std::map<std::string,
   if (!json.value.is_object()) json.fail("an object is expected here");
   for (const auto& [name, value] : json.value.items()) {
     if (!name.ends_with("_token") || value.is_boolean()) continue;  // add_bos_token is a switch
-    if (const auto token = read_token(json.get(name))) named.emplace(name, *token);
+    // Without text it is none, as in Transformers.
+    if (const auto token = read_token(json.get(name)); token && !token->content.empty())
+      named.emplace(name, *token);
   }
   for (const char* name :
        {"additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens"}) {
     const JsonAt list = json.get(name);
     if (!takes_additional && std::string_view(name) == "additional_special_tokens") continue;
     if (list.value.is_object()) {
-      for (const auto& [key, unused] : list.value.items()) named.emplace(key, *read_token(list.get(key)));
+      for (const auto& [key, unused] : list.value.items()) named.emplace(key, needed_token(list.get(key)));
     } else if (!list.is_null()) {
-      for (size_t i = 0; i < list.array().size(); i++) additional.push_back(*read_token(list.item(i)));
+      for (size_t i = 0; i < list.array().size(); i++) additional.push_back(needed_token(list.item(i)));
     }
   }
 }
