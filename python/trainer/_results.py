@@ -72,7 +72,7 @@ class Result:
     step: int
     total_steps: int
     loss: Optional[float]  # of the last step
-    evaluations: Tuple[Evaluation, ...]
+    evaluations: Tuple[Evaluation, ...] = dataclasses.field(repr=False)
     seconds: float  # that this start took
 
     def __fspath__(self) -> str:
@@ -131,7 +131,7 @@ class Plan:
     report: Mapping[str, Any] = dataclasses.field(repr=False)
 
     def _repr_html_(self) -> str:
-        rows = [(name.replace("_", " "), _show.size(value)) for name, value in self.parts.items()]
+        rows = [(name.replace("_", " "), _show.size(value)) for name, value in self.parts.items() if value]
         rows.append(("in all", _show.size(self.total)))
         if self.limit:
             rows.append(("limit", f"{_show.size(self.limit)}: {'fits' if self.fits else 'does not fit'}"))

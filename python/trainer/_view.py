@@ -72,7 +72,7 @@ class Terminal(_InPlace):
     def _show(self, final: bool) -> None:
         pieces, share = self._run.outline()
         text = _show.line(pieces, share, shutil.get_terminal_size().columns)
-        sys.stderr.write(f"\r{text}\x1b[K" + ("\n" if final else ""))
+        sys.stderr.write(f"\r{text}\x1b[J" + ("\n" if final else ""))
         sys.stderr.flush()
 
 

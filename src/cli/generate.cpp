@@ -200,6 +200,9 @@ void add_chat(CLI::App& command) {
       .add_option("-m,--model,model", options->model, "A model or adapter directory, or a name on the hub")
       ->type_name("MODEL");
   command.add_option("--system", options->system, "The system message")->type_name("TEXT");
+  command.add_flag("--json", options->json,
+                   "For programs: each line of stdin is {\"messages\": [...]}, and the answer comes as lines "
+                   "{\"piece\": \"...\"} and {\"answer\": \"...\"}");
   add_base(command, options->base);
   add_choices(command, *options, *greedy);
   add_machine(command, *options);

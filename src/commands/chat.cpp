@@ -1,7 +1,9 @@
 
 #include <atomic>
 #include <csignal>
+#include <functional>
 #include <iostream>
+#include <utility>
 
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
@@ -21,31 +23,31 @@ constexpr const char* kHelp =
     "  /help          show this\n"
     "Ctrl-C ends an answer. With libedit, arrow keys move in the line and bring back earlier ones.\n";
 
-// Prints an answer as its tokens come.
+using Show = std::function<void(const std::string& piece)>;
+
+// Shows an answer as its tokens come.
 class Stream {
  public:
-  explicit Stream(const AnswerText& text) : text_(text) {}
+  Stream(const AnswerText& text, Show show) : text_(text), show_(std::move(show)) {}
 
   void add(int32_t token) {
     ids_.push_back(token);
     const std::string text = text_.text(ids_);
-    print(text, text_.shown(text));
+    show(text, text_.shown(text));
   }
-  void finish(const std::string& answer) {
-    print(answer, answer.size());
-    std::cout << std::endl;
-  }
+  void finish(const std::string& answer) { show(answer, answer.size()); }
 
  private:
-  void print(const std::string& text, size_t end) {
-    if (end <= printed_) return;
-    std::cout << text.substr(printed_, end - printed_) << std::flush;
-    printed_ = end;
+  void show(const std::string& text, size_t end) {
+    if (end <= shown_) return;
+    show_(text.substr(shown_, end - shown_));
+    shown_ = end;
   }
 
   const AnswerText& text_;
+  Show show_;
   Tokens ids_;
-  size_t printed_ = 0;
+  size_t shown_ = 0;
 };
 
 std::atomic<bool> interrupted{false};
@@ -105,16 +107,40 @@ class Lines {
   bool warned_ = false;
 };
 
-class Talk {
+// Answers conversations, each turn with random numbers of its own.
+class Answerer {
  public:
-  Talk(const OpenModel& opened, const PromptEncoder& encoder, const GenerationConfig& config,
-       const std::vector<std::string>& stops, at::Device device)
+  Answerer(const OpenModel& opened, const GenerationConfig& config, const std::vector<std::string>& stops,
+           at::Device device)
       : opened_(opened),
-        encoder_(encoder),
         config_(config),
         device_(device),
-        text_(*opened.tokenizer, stops, config.eos_token_ids),
-        messages_(encoder.opening()) {}
+        text_(*opened.tokenizer, stops, config.eos_token_ids) {}
+
+  std::string answer(const Tokens& prompt, const Show& show) {
+    warn_of_length(*opened_.model, prompt, "the conversation");
+    Stream stream(text_, show);
+    GenerationHooks hooks;
+    hooks.stop = [&](const Tokens& ids) { return interrupted || text_.stops_at(ids); };
+    if (config_.num_beams == 1) hooks.on_token = [&](size_t, int32_t token) { stream.add(token); };
+    hooks.numbers = {turn_++};
+    const std::string answer = text_.text(generate(*opened_.model, {prompt}, config_, device_, hooks)[0][0]);
+    stream.finish(answer);
+    return answer;
+  }
+
+ private:
+  const OpenModel& opened_;
+  const GenerationConfig& config_;
+  at::Device device_;
+  AnswerText text_;
+  uint64_t turn_ = 0;
+};
+
+class Talk {
+ public:
+  Talk(const PromptEncoder& encoder, Answerer& answerer)
+      : encoder_(encoder), answerer_(answerer), messages_(encoder.opening()) {}
 
   void clear() {
     if (!messages_.empty()) messages_.erase(messages_.begin() + (has_system() ? 1 : 0), messages_.end());
@@ -141,25 +167,15 @@ class Talk {
   bool has_system() const { return !messages_.empty() && messages_.front()["role"] == "system"; }
 
   std::string generate_answer() {
-    const Tokens prompt = encoder_.encode_messages(messages_);
-    warn_of_length(*opened_.model, prompt, "the conversation");
-    Stream stream(text_);
-    GenerationHooks hooks;
-    hooks.stop = [&](const Tokens& ids) { return interrupted || text_.stops_at(ids); };
-    if (config_.num_beams == 1) hooks.on_token = [&](size_t, int32_t token) { stream.add(token); };
-    hooks.numbers = {turn_++};
-    const std::string answer = text_.text(generate(*opened_.model, {prompt}, config_, device_, hooks)[0][0]);
-    stream.finish(answer);
+    const auto print = [](const std::string& piece) { std::cout << piece << std::flush; };
+    const std::string answer = answerer_.answer(encoder_.encode_messages(messages_), print);
+    std::cout << std::endl;
     return answer;
   }
 
-  const OpenModel& opened_;
   const PromptEncoder& encoder_;
-  const GenerationConfig& config_;
-  at::Device device_;
-  AnswerText text_;
+  Answerer& answerer_;
   Row messages_;
-  uint64_t turn_ = 0;
 };
 
 std::string trimmed(const std::string& text) {
@@ -204,7 +220,8 @@ Command carry_out(const std::string& line, Talk& conversation, bool terminal) {
 void chat(const OpenModel& opened, const PromptEncoder& encoder, const GenerationConfig& config,
           const std::vector<std::string>& stops, at::Device device) {
   Lines lines;
-  Talk conversation(opened, encoder, config, stops, device);
+  Answerer answerer(opened, config, stops, device);
+  Talk conversation(encoder, answerer);
   if (lines.terminal()) std::cout << "/help lists the commands. Ctrl-D ends the conversation." << std::endl;
   for (std::string typed; lines.next(typed);) {
     const std::string line = trimmed(typed);
@@ -224,6 +241,30 @@ void chat(const OpenModel& opened, const PromptEncoder& encoder, const Generatio
       log::error(error.what());
     }
     if (interrupted) lines.answer_was_interrupted();
+  }
+}
+
+void answer_json(const OpenModel& opened, const PromptEncoder& encoder, const GenerationConfig& config,
+                 const std::vector<std::string>& stops, at::Device device) {
+  Answerer answerer(opened, config, stops, device);
+  const auto say = [](const char* key, const std::string& text) {
+    const Row row{{key, text}};
+    std::cout << row.dump(-1, ' ', false, Row::error_handler_t::replace) << std::endl;
+  };
+  const CatchInterrupt guard;
+  int64_t number = 0;
+  for (std::string line; std::getline(std::cin, line);) {
+    number++;
+    interrupted = false;
+    try {
+      const PlacedRow asked{Row::parse(line, nullptr, /*allow_exceptions=*/false), concat("stdin:", number)};
+      if (!asked.row.is_object() || !asked.row.contains("messages"))
+        throw DataError(concat(asked.where, ": expected {\"messages\": [...]}"));
+      const auto show = [&](const std::string& piece) { say("piece", piece); };
+      say("answer", answerer.answer(encoder.encode(asked), show));
+    } catch (const Error& error) {
+      say("error", error.what());
+    }
   }
 }
 

@@ -20,6 +20,7 @@
 #include "data/data_files.h"
 #include "memory/offload.h"
 #include "memory/set_up_device.h"
+#include "notify/reporters.h"
 #include "run/end_of_run.h"
 #include "run/output_directory.h"
 #include "run/run_model.h"
@@ -53,6 +54,7 @@ class RunCheckup {
     check_files();
     check_output();
     if (!stands("configuration")) return;
+    check_reporters();
     check_device();
     if (lease_ && stands("model")) attempt("model", [&] { load_model(); });
     if (stands("data")) attempt("data", [&] { check_data(); });
@@ -96,6 +98,17 @@ class RunCheckup {
       OutputDirectory::open(config_);  // it removes what it creates, because no run begins
       checkup_.ok("output", config_.output_dir);
     });
+  }
+
+  void check_reporters() {
+    for (const std::string& service : config_.observe.report_to) {
+      const std::string install = how_to_install_reporter(service);
+      if (install.empty()) {
+        checkup_.ok("report to", service);
+      } else {
+        checkup_.warning("report to", concat(service, " is not installed: it would get no metrics"), install);
+      }
+    }
   }
 
   void check_device() {

@@ -42,6 +42,7 @@ void apply(const GenerateOptions& options, GenerationConfig& config) {
     if (option) value = *option;
   };
   set(config.max_new_tokens, options.max_new_tokens);
+  if (options.max_new_tokens) config.max_length = 0;  // as in Transformers
   set(config.min_new_tokens, options.min_new_tokens);
   set(config.temperature, options.temperature);
   set(config.top_k, options.top_k);
@@ -159,7 +160,7 @@ void run_generation(const GenerateOptions& options) {
   } else if (!options.prompts.empty()) {
     answer_prompts(opened, encoder, config, options, device, out);
   } else {
-    chat(opened, encoder, config, config.stop_strings, device);
+    (options.json ? answer_json : chat)(opened, encoder, config, config.stop_strings, device);
   }
   if (!out) throw FormatError("the answers could not be written");
 }

@@ -95,7 +95,8 @@ Section data_section() {
            "cannot be used (bad_rows). ignore: the marks are passed over.")
            .idle_with("data.kind", {"seq2seq", "completion", "text"}),
        key(&D::loss_weight, "loss_weight", OnResume::fixes_run,
-           "Field with the weight of a row in the loss, a number of 0 or more: the loss of all its tokens is "
+           "Field with the weight of a row in the loss, a number of 0 or more (or true, false: 1, 0): the "
+           "loss of all its tokens is "
            "multiplied by it (docs/data.md). Empty: all rows have the weight 1."),
        key(&D::chat_template, "chat_template", OnResume::fixes_run_by_content,
            "File with a chat template (Jinja) to use instead of the model's own.")

@@ -17,7 +17,6 @@
 #include "base/random.h"
 #include "base/threads.h"
 #include "data/report_fields.h"
-#include "data/survey.h"
 
 namespace trainer {
 namespace {
@@ -48,11 +47,10 @@ uint64_t hash_of(const std::string& text) { return XXH3_64bits(text.data(), text
 
 class Builder {
  public:
-  Builder(const RowFile& file, const RowEncoder& encoder, const Tokenizer& tokenizer,
-          const IndexOptions& options)
+  Builder(const RowFile& file, const RowEncoder& encoder, const Survey& empty, const IndexOptions& options)
       : file_(file),
         encoder_(encoder),
-        tokenizer_(tokenizer),
+        empty_(empty),
         options_(options),
         scanner_(file),
         progress_("reading " + file.shown().string(), bytes_to_read(file, options), ProgressUnit::bytes),
@@ -61,7 +59,7 @@ class Builder {
   RowIndex build() {
     // The first N samples of a file are known only after all rows before them: one worker, row after row.
     const int64_t workers = options_.choice.max_samples ? 1 : std::max<int64_t>(options_.num_workers, 1);
-    std::vector<Survey> surveys(static_cast<size_t>(workers), Survey(tokenizer_, encoder_.kind()));
+    std::vector<Survey> surveys(static_cast<size_t>(workers), empty_);
     {
       std::vector<std::jthread> threads;
       const int64_t started =
@@ -236,7 +234,7 @@ class Builder {
 
   const RowFile& file_;
   const RowEncoder& encoder_;
-  const Tokenizer& tokenizer_;
+  const Survey& empty_;
   const IndexOptions options_;
 
   // The most batches that finish before their turn: while one worker is stalled, the others must not pile up
@@ -263,9 +261,9 @@ bool RowChoice::takes(uint64_t content) const {
   return (place < held_out) == (part == Part::held_out);
 }
 
-RowIndex build_index(const RowFile& file, const RowEncoder& encoder, const Tokenizer& tokenizer,
+RowIndex build_index(const RowFile& file, const RowEncoder& encoder, const Survey& empty,
                      const IndexOptions& options) {
-  return Builder(file, encoder, tokenizer, options).build();
+  return Builder(file, encoder, empty, options).build();
 }
 
 }  // namespace trainer

@@ -8,6 +8,7 @@
 #include "data/row_encoder.h"
 #include "data/row_file.h"
 #include "data/row_index.h"
+#include "data/survey.h"
 
 namespace trainer {
 
@@ -30,9 +31,10 @@ struct IndexOptions {
   std::optional<uint64_t> max_bytes = std::nullopt;  // stop after the row that exceeds this
 };
 
-// Returns the index of a file. Logs the progress every ten seconds. Bad rows are counted and described in the
+// Returns the index of a file. `empty`: a survey without rows, which each thread copies. Logs the progress
+// every ten seconds. Bad rows are counted and described in the
 // summary. Throws DataError when the rows cannot be separated (an array that is not closed).
-RowIndex build_index(const RowFile& file, const RowEncoder& encoder, const Tokenizer& tokenizer,
+RowIndex build_index(const RowFile& file, const RowEncoder& encoder, const Survey& empty,
                      const IndexOptions& options);
 
 }  // namespace trainer

@@ -153,7 +153,7 @@ std::vector<std::string> ChatEncoder::learned(const ReadRow& row) const {
     if (messages[i]["role"] != "assistant" || row.conversation.weights[i] == 0) continue;
     for (const char* key : {"reasoning_content", "thinking", "reasoning"}) {
       const auto value = messages[i].find(key);
-      if (value != messages[i].end() && value->is_string()) all.push_back(*value);
+      if (value != messages[i].end() && value->is_string()) all.push_back(value->get<std::string>());
     }
     all.push_back(content_text(messages[i]));
   }
@@ -234,6 +234,12 @@ std::unique_ptr<RowEncoder> make_chat_encoder(const DataConfig& config, const st
   if (chat_template && !encoder_decoder && config.loss_on != LossOn::everything)
     warn_without_end(*chat_template);
   return std::make_unique<ChatEncoder>(*form, std::move(chat_template), config, tokenizer, encoder_decoder);
+}
+
+std::string chat_template_directory(const Config& config) {
+  const bool has_own =
+      config.lora && !config.lora->adapter.empty() && has_chat_template(config.lora->adapter);
+  return has_own ? config.lora->adapter : config.model.path;
 }
 
 }  // namespace trainer

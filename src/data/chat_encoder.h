@@ -54,4 +54,8 @@ std::unique_ptr<RowEncoder> make_chat_encoder(const DataConfig& config, const st
                                               const std::vector<std::string>& fields,
                                               const Tokenizer& tokenizer, bool encoder_decoder);
 
+// Returns the directory whose chat template writes a run's samples: that of the model, or of an adapter that
+// is trained further and has learned one.
+std::string chat_template_directory(const Config& config);
+
 }  // namespace trainer

@@ -8,14 +8,15 @@
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 #include "trainer/base/version.h"
-#include "trainer/text/chat_template.h"
 
 #include "base/checksum.h"
 #include "base/progress.h"
 #include "data/build_index.h"
 #include "data/cache_folder.h"
+#include "data/chat_encoder.h"
 #include "data/data_files.h"
 #include "data/report_fields.h"
+#include "data/report_words.h"
 #include "data/row_encoder.h"
 #include "data/row_file.h"
 #include "data/row_index.h"
@@ -30,8 +31,7 @@ namespace {
 // files takes so long that a first look is worth it.
 constexpr size_t kWorthKeeping = size_t{4} << 20, kWorthALook = size_t{64} << 20;
 
-// At most so many indexes are mapped, far fewer than the system allows (vm.max_map_count). The indexes of
-// further files are read into memory.
+// More indexes are read into memory: the system maps only so many files (vm.max_map_count).
 constexpr size_t kMappedIndexes = 8192;
 
 struct Part {
@@ -56,13 +56,6 @@ DataReport report_of(const std::vector<Part>& parts) {
     report.merge(counts);
   }
   return report;
-}
-
-// An adapter that is trained further may bring the chat template that it has learned.
-std::string template_directory(const Config& config) {
-  const bool has_own =
-      config.lora && !config.lora->adapter.empty() && has_chat_template(config.lora->adapter);
-  return has_own ? config.lora->adapter : config.model.path;
 }
 
 std::string names_of(const std::vector<DataSource>& sources) {
@@ -284,7 +277,6 @@ DataReport Dataset::State::described(DataReport counts) const {
 void Dataset::State::refuse_bad_rows() const {
   if (report.malformed.count > 0) throw of_family(ErrorCode::data_row, DataError(report.malformed_text()));
 }
-
 void Dataset::State::check_samples(const RowChoice& choice) const {
   if (report.rows > 0 && report.malformed.count == report.rows) refuse_bad_rows();
   if (report.rows == 0 && choice.part == RowChoice::Part::held_out)
@@ -296,18 +288,8 @@ void Dataset::State::check_samples(const RowChoice& choice) const {
     throw DataError(concat(name, ": none of the ", grouped(report.rows), " rows gives a sample",
                            report.dropped_rows > 0 ? "; all are too long (data.long_samples: drop)" : ""));
   if (report.without_supervision < report.samples) return;
-  const std::string reason =
-      report.kind == DataKind::completion
-          ? report.truncated.count > 0
-                ? concat("every prompt fills data.max_length (", config.max_length, ") alone; raise it")
-                : "the texts are empty"
-      : report.kind == DataKind::chat
-          ? concat(
-                "no conversation has an answer that counts (data.loss_on, weight) within data.max_length (",
-                config.max_length, ")")
-          : "no text has more than one token";
-  throw DataError(
-      concat(origin(0), ": nothing to learn in any of the ", grouped(report.samples), " samples: ", reason));
+  throw DataError(concat(origin(0), ": nothing to learn in any of the ", grouped(report.samples),
+                         " samples: ", why_nothing_to_learn(report, config.max_length)));
 }
 
 Dataset Dataset::open_part(const std::vector<DataSource>& sources, const RowChoice& choice,
@@ -315,7 +297,7 @@ Dataset Dataset::open_part(const std::vector<DataSource>& sources, const RowChoi
   if (sources.empty()) throw DataError("data.train: no data files are given");
   auto state = std::make_shared<State>();
   state->config = config.data;
-  state->model = template_directory(config);
+  state->model = chat_template_directory(config);
   state->tokenizer = &tokenizer;
   state->encoder_decoder = encoder_decoder;
   state->num_workers = config.training.num_workers;
@@ -377,6 +359,7 @@ uint64_t Dataset::content(int64_t index) const { return state_->entry(index).con
 uint64_t Dataset::input(int64_t index) const { return state_->entry(index).input; }
 bool Dataset::begins_row(int64_t index) const { return state_->entry(index).piece == 0; }
 std::optional<int32_t> Dataset::end_of_answer() const { return state_->encoder->end_of_answer(); }
+bool Dataset::has_chat_template() const { return state_->encoder->has_chat_template(); }
 
 Dataset::Checksums Dataset::checksums() const {
   RunningChecksum samples, pieces;
@@ -384,7 +367,6 @@ Dataset::Checksums Dataset::checksums() const {
   for (const Part& part : state_->parts) keeps_pieces = part.index.add_to(samples, pieces) || keeps_pieces;
   return {samples.digits(), keeps_pieces ? pieces.digits() : ""};
 }
-bool Dataset::has_chat_template() const { return state_->encoder->has_chat_template(); }
 
 std::vector<int32_t> Dataset::prompt(int64_t index) const {
   const RowEncoder& encoder = *state_->encoder;

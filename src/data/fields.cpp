@@ -138,6 +138,8 @@ Fields choose_fields(const DataConfig& config, const std::vector<std::string>& n
 namespace {
 
 std::optional<double> number_in(const std::string& text) {
+  if (text == "true" || text == "True") return 1;
+  if (text == "false" || text == "False") return 0;
   double value = 0;
   const char* const end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, value);
@@ -152,10 +154,12 @@ float weight_of_row(const RowParser& row, const std::string& field) {
   if (!value) throw DataError(concat("field \"", field, "\" is missing (data.loss_weight)"));
   std::optional<double> weight;
   if (value->is_number()) weight = value->get<double>();
+  if (value->is_boolean()) weight = value->get<bool>() ? 1 : 0;
   if (value->is_string()) weight = number_in(value->get_ref<const std::string&>());
   if (weight && *weight >= 0 && *weight <= 1e6) return static_cast<float>(*weight);
-  throw DataError(concat("field \"", field, "\" is ", value->dump(),
-                         "; data.loss_weight needs a number from 0 (not learned) to 1,000,000"));
+  throw DataError(
+      concat("field \"", field, "\" is ", value->dump(),
+             "; data.loss_weight needs a number from 0 (not learned) to 1,000,000, or true or false"));
 }
 
 std::string weight_as_content(float weight) { return weight == 1 ? "" : concat("weight ", weight); }

@@ -120,6 +120,16 @@ std::vector<Reason> reasons(const DataReport& report) {
           {"the text has one token or none", &nothing.too_short}};
 }
 
+std::string why_nothing_to_learn(const DataReport& report, int64_t max_length) {
+  if (report.kind == DataKind::chat)
+    return concat("no conversation has an answer that counts (data.loss_on, weight) within data.max_length (",
+                  max_length, ")");
+  if (report.kind != DataKind::completion) return "no text has more than one token";
+  return report.truncated.count > 0
+             ? concat("every prompt fills data.max_length (", max_length, ") alone; raise it")
+             : "the texts are empty";
+}
+
 bool kind_has_target(DataKind kind) { return kind == DataKind::seq2seq || kind == DataKind::completion; }
 
 bool DataReport::has_target() const { return kind_has_target(kind) || target.lengths.count() > 0; }

@@ -45,6 +45,9 @@ struct Reason {
 };
 std::vector<Reason> reasons(const DataReport& report);
 
+// Why no sample of these data teaches anything.
+std::string why_nothing_to_learn(const DataReport& report, int64_t max_length);
+
 // Logs the lines, each after `start`; those that warn ("warning: ..." in the line) as warnings.
 void log_report(const std::string& start, const std::vector<std::string>& lines);
 

@@ -1,10 +1,12 @@
 #include "data/row_encoder.h"
 
 #include <algorithm>
+#include <array>
 
 #include <nlohmann/json.hpp>
 
 #include "trainer/base/error.h"
+#include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 
 #include "data/chat_encoder.h"
@@ -41,6 +43,21 @@ void refuse_judged_answers(const DataConfig& config, const RowParser& row,
       pair ? "; if it says something else of the answer: data.input=prompt data.target=completion" : ""));
 }
 
+// Names a field that another program takes for what is learned of a row.
+void warn_of_marks(const DataConfig& config, const RowParser& row, const std::vector<std::string>& fields) {
+  constexpr std::array<const char*, 8> kMarks{"loss",      "train",  "training", "trainable",
+                                              "loss_mask", "masked", "weight",   "loss_weight"};
+  for (const std::string& field : fields) {
+    const bool is_used = field == config.loss_weight || field == config.input || field == config.target;
+    if (is_used || std::ranges::find(kMarks, field) == kMarks.end()) continue;
+    const auto value = row.json(field);
+    if (!value || value->is_null() || value->is_structured()) continue;
+    log::warning(
+        concat("data: the rows have a field \"", field,
+               "\", which is not used; if it is the weight of a row in the loss: data.loss_weight=", field));
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<RowEncoder> make_row_encoder(const DataConfig& config, const std::string& model,
@@ -49,6 +66,7 @@ std::unique_ptr<RowEncoder> make_row_encoder(const DataConfig& config, const std
   const std::vector<std::string> fields = first_row.fields();
   return in_family(ErrorCode::data_fields, [&]() -> std::unique_ptr<RowEncoder> {
     refuse_judged_answers(config, first_row, fields);
+    warn_of_marks(config, first_row, fields);
     if (auto chat = make_chat_encoder(config, model, fields, tokenizer, encoder_decoder)) return chat;
     return std::make_unique<TextEncoder>(choose_fields(config, fields, encoder_decoder), config, tokenizer);
   });

@@ -25,6 +25,7 @@ constexpr std::string_view kRead[]{"bad_words_ids",
                                    "forced_eos_token_id",
                                    "guidance_scale",
                                    "length_penalty",
+                                   "max_length",
                                    "max_new_tokens",
                                    "max_time",
                                    "min_length",
@@ -50,9 +51,9 @@ constexpr std::string_view kRead[]{"bad_words_ids",
                                    "watermarking_config"};
 
 // Without effect on an answer here.
-constexpr std::string_view kAskedFor[]{"do_sample", "max_length"};  // the user says it
-constexpr std::string_view kEmptyPrompt[]{"bos_token_id"};          // which is refused
-constexpr std::string_view kNotFinite[]{"remove_invalid_values"};   // for scores of a broken model
+constexpr std::string_view kAskedFor[]{"do_sample"};               // the user says it
+constexpr std::string_view kEmptyPrompt[]{"bos_token_id"};         // which is refused
+constexpr std::string_view kNotFinite[]{"remove_invalid_values"};  // for scores of a broken model
 // Where the cache lies, and ways to be faster with the same tokens.
 constexpr std::string_view kSpeed[]{"assistant_confidence_threshold",
                                     "assistant_early_exit",

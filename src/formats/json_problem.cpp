@@ -199,7 +199,7 @@ struct Magic {
 using namespace std::string_view_literals;
 
 // In this order: the mark of UTF-32 begins like that of UTF-16.
-constexpr std::array<Magic, 15> kMagic{
+constexpr std::array<Magic, 15> kNotText{
     {{"\xff\xfe\0\0"sv, "is UTF-32; save the file as UTF-8"},
      {"\0\0\xfe\xff"sv, "is UTF-32; save the file as UTF-8"},
      {"\xff\xfe"sv, "is UTF-16; save the file as UTF-8"},
@@ -232,7 +232,7 @@ bool begins_with_page(std::string_view begin) {
 std::string json_problem(std::string_view json, JsonEnd end) { return Reader(json, end).problem(); }
 
 std::string not_text(std::string_view begin) {
-  for (const auto& [mark, what] : kMagic) {
+  for (const auto& [mark, what] : kNotText) {
     if (begin.starts_with(mark)) return what;
   }
   // Without a mark: the characters of JSON and of the names of columns have one byte that is not 0.

@@ -31,7 +31,11 @@ struct Candidate {
 class Search {
  public:
   Search(const Tokens& prompt, size_t input, const GenerationConfig& config, const GenerationHooks& hooks)
-      : c_(config), hooks_(hooks), input_(input), prompt_size_(prompt.size()) {
+      : c_(config),
+        hooks_(hooks),
+        input_(input),
+        prompt_size_(prompt.size()),
+        most_(most_new_tokens(config, prompt.size())) {
     // At first only one beam counts, because all are the same.
     for (int64_t i = 0; i < config.num_beams; i++) running_.push_back({prompt, i == 0 ? 0.0f : kNever, i});
   }
@@ -75,7 +79,7 @@ class Search {
   }
 
   bool ends(const Candidate& candidate, size_t length) const {
-    if (static_cast<int64_t>(length) >= c_.max_new_tokens) return true;
+    if (static_cast<int64_t>(length) >= most_) return true;
     if (std::ranges::find(c_.eos_token_ids, candidate.token) != c_.eos_token_ids.end()) return true;
     return hooks_.stop && hooks_.stop(continuation(with(candidate)));
   }
@@ -109,8 +113,7 @@ class Search {
   bool can_improve(size_t length) const {
     if (!full()) return true;
     const bool longest = c_.early_stopping == EarlyStopping::never && c_.length_penalty > 0;
-    const double hypothetical =
-        longest ? static_cast<double>(c_.max_new_tokens) : static_cast<double>(length);
+    const double hypothetical = longest ? static_cast<double>(most_) : static_cast<double>(length);
     const float divisor = static_cast<float>(std::pow(hypothetical, c_.length_penalty));
     return running_.front().score / divisor > finished_.back().score;
   }
@@ -118,6 +121,7 @@ class Search {
   const GenerationConfig& c_;
   const GenerationHooks& hooks_;
   size_t input_, prompt_size_;
+  int64_t most_;  // new tokens
   std::vector<Beam> running_, finished_;
   bool done_ = false;
 };

@@ -113,7 +113,7 @@ class TokenByToken {
       sequence.tokens.push_back(token);
       if (hooks_.on_token) hooks_.on_token(sequence.input, token);
       const auto first = sequence.tokens.begin() + static_cast<int64_t>(prompts_[sequence.input].size());
-      const bool ended = step + 1 == c_.max_new_tokens ||
+      const bool ended = step + 1 == most_new_tokens(c_, prompts_[sequence.input].size()) ||
                          std::ranges::find(c_.eos_token_ids, token) != c_.eos_token_ids.end();
       if (ended || (hooks_.stop && hooks_.stop({first, sequence.tokens.end()}))) {
         out[sequence.input][sequence.number] = {first, sequence.tokens.end()};
@@ -149,6 +149,13 @@ std::vector<std::vector<Tokens>> generate(const Model& model, const std::vector<
   if (model.encoder_decoder()) {
     const int64_t start = model.collate_options().decoder_start_id;
     prompts.assign(inputs.size(), {config.decoder_start_token_id.value_or(static_cast<int32_t>(start))});
+  }
+  for (const Tokens& prompt : prompts) {
+    if (config.max_length == 0 || std::ssize(prompt) < config.max_length) continue;
+    throw DataError(concat("the prompt has ", prompt.size(),
+                           " tokens, and max_length of generation_config.json ", "allows ", config.max_length,
+                           " in all, answer included; say how many tokens an ",
+                           "answer may have (--max-new-tokens), or remove max_length there"));
   }
   const at::Tensor logits = generation->start(prompts.front().front());
   if (config.num_beams > 1) return beam_search(*generation, logits, prompts, config, numbered);

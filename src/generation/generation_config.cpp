@@ -54,6 +54,7 @@ class Reader {
   }
 
   bool empty() const { return values_.is_null(); }
+  bool has(const char* key) const { return find(key) != nullptr; }
 
   void read(const char* key, bool& value) const {
     if (const json* found = find(key)) {
@@ -180,6 +181,7 @@ void read_values(const Reader& file, GenerationConfig& out) {
   constexpr double kNoLimit = Reader::kNoLimit;
   constexpr int64_t kMostTokens = 10'000'000, kMostSequences = 1000, kMostIds = INT32_MAX;
   file.read("max_new_tokens", out.max_new_tokens, 1, kMostTokens);
+  if (!file.has("max_new_tokens")) file.read("max_length", out.max_length, 1, kMostTokens);
   file.read("min_new_tokens", out.min_new_tokens, 0, kMostTokens);
   file.read("min_length", out.min_length, 0, kMostTokens);
   file.read("temperature", out.temperature, 0, kNoLimit, /*open=*/true);

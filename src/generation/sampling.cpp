@@ -44,6 +44,12 @@ void add_repeated_ngrams(Elements& banned, size_t row, const Tokens& tokens, siz
 
 }  // namespace
 
+int64_t most_new_tokens(const GenerationConfig& config, size_t prompt) {
+  if (config.max_length == 0) return config.max_new_tokens;
+  return std::min(config.max_new_tokens,
+                  std::max<int64_t>(config.max_length - static_cast<int64_t>(prompt), 1));
+}
+
 LogitsProcessors::LogitsProcessors(const GenerationConfig& config) : c_(config) {
   // A sampled beam needs a token to continue with, besides those that end it.
   const int64_t ends = static_cast<int64_t>(config.eos_token_ids.size());
@@ -84,10 +90,10 @@ void LogitsProcessors::force(at::Tensor& scores, const std::vector<const Tokens*
                              int64_t generated) const {
   // Prompts of a batch may differ in length; each row is treated as it is alone.
   Elements forced(scores), suppressed(scores);
-  const bool is_last = generated == c_.max_new_tokens - 1;
   for (size_t row = 0; row < sequences.size(); row++) {
     const size_t prompt = sequences[row]->size() - static_cast<size_t>(generated);
     const bool forces_bos = c_.forced_bos_token_id && sequences[row]->size() == 1;
+    const bool is_last = generated == most_new_tokens(c_, prompt) - 1;
     const bool forces_eos = !c_.forced_eos_token_ids.empty() && is_last;
     if (forces_bos || forces_eos) scores.select(0, static_cast<int64_t>(row)).fill_(-INFINITY);
     if (forces_eos) {

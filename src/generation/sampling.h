@@ -15,6 +15,9 @@ namespace trainer {
 
 using Tokens = std::vector<int32_t>;
 
+// Returns how many tokens may follow a prompt: max_new_tokens, or what max_length leaves.
+int64_t most_new_tokens(const GenerationConfig& config, size_t prompt);
+
 class LogitsProcessors {
  public:
   explicit LogitsProcessors(const GenerationConfig& config);

@@ -30,7 +30,10 @@ std::string front_matter(const std::string& readme) {
   return "";
 }
 
-std::string scalar_of(const YAML::Node& node) { return node && node.IsScalar() ? node.Scalar() : ""; }
+// As it may be shown: no file's name has what a terminal would obey.
+std::string scalar_of(const YAML::Node& node) {
+  return node && node.IsScalar() ? printable(node.Scalar()) : "";
+}
 
 // Patterns from the root of the repository: of a text, or of a list of texts.
 std::vector<std::string> read_patterns(const YAML::Node& node, const std::string& folder) {

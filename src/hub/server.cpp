@@ -11,6 +11,8 @@
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 
+#include "base/foreign_errors.h"
+
 namespace trainer::hub {
 namespace {
 
@@ -253,7 +255,7 @@ void Server::refuse_repository() {
 
 void Server::refuse(const net::Response& response, const CheckedName& path) {
   const std::string code = response.header("x-error-code"),
-                    said = one_line(response.header("x-error-message"), 200);
+                    said = one_line(printable(response.header("x-error-message")), 200);
   const std::string what = concat(word_of(name_.kind), " ", name_.id),
                     server = net::origin_of(response.url.empty() ? settings_.endpoint : response.url);
   const bool has_token = !settings_.token.empty();

@@ -27,7 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kFolderOfWheel = "trainer_program";  // as src/cli/open_core.cpp has it
-constexpr double kLastWait = 5;                            // seconds that a run may take longer for them
+constexpr double kLastReportWait = 5;                      // seconds that a run may take longer for them
 
 // The Python whose packages are used: the one that started the program, the one that pip installed it with,
 // or the one on the PATH.
@@ -79,6 +79,11 @@ int start_detached(const std::vector<std::string>& command, int input, const fs:
 }
 
 }  // namespace
+
+std::string how_to_install_reporter(const std::string& service) {
+  const std::string python = python_for_helpers();
+  return package_in(python, service).empty() ? concat(python, " -m pip install ", service) : "";
+}
 
 struct Reporters::Helper {
   std::string service;
@@ -148,9 +153,9 @@ void Reporters::begin(const std::vector<std::string>& services, const fs::path& 
       continue;
     }
     helper->command = {python, script->string(), directory.string(), "--to", service};
-    if (package_in(python, service).empty()) {
-      log::warning(concat(helper->name(), "is not installed: ", python, " -m pip install ", service,
-                          "; the run goes on, and ", helper->how_to_send()));
+    if (const std::string install = how_to_install_reporter(service); !install.empty()) {
+      log::warning(concat(helper->name(), "is not installed: ", install, "; the run goes on, and ",
+                          helper->how_to_send()));
       continue;
     }
     helper->start();
@@ -168,7 +173,7 @@ Reporters::~Reporters() {
   const Progress shown("sending the last metrics");
   for (const auto& helper : helpers_) {
     while (helper->look()) {
-      if (seconds_since(begin) > kLastWait) {
+      if (seconds_since(begin) > kLastReportWait) {
         log::info(concat(helper->name(), "process ", helper->process, " goes on and sends the rest"));
         break;
       }

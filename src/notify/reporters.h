@@ -11,6 +11,10 @@
 
 namespace trainer {
 
+// Returns the command that installs the package of a service ("wandb") for the Python that a helper would run
+// in; "" if it is there.
+std::string how_to_install_reporter(const std::string& service);
+
 // Each helper is scripts/sync_metrics in a Python of its own. It reads files, tries again where a service
 // does not answer, and sees the end of the run by the end of its standard input, also if the run is killed.
 // No function but the destructor waits for it.

@@ -12,6 +12,7 @@
 #include "trainer/formats/run_position.h"
 
 #include "base/file_facts.h"
+#include "formats/foreign_checkpoint.h"
 #include "formats/run_status.h"
 #include "formats/trainer_state.h"
 #include "run/output_directory.h"
@@ -108,6 +109,17 @@ std::optional<std::string> find_results(const fs::path& directory) {
   return std::nullopt;
 }
 
+// Returns the entry of the directory that another program wrote, and that program; "" if there is none.
+std::string foreign_entry(const fs::path& directory) {
+  for (const int64_t step : checkpoint_steps(directory)) {
+    const fs::path checkpoint = checkpoint_path(directory, step);
+    if (const std::string program = foreign_program(checkpoint); !program.empty())
+      return concat(checkpoint.filename().string(), " of another program, ", program);
+  }
+  const std::string program = foreign_program(directory);
+  return program.empty() ? "" : concat("results of another program, ", program);
+}
+
 bool can_go_on(const fs::path& directory) {
   std::error_code ignored;
   if (fs::exists(directory / kPositionFile, ignored)) return true;
@@ -128,7 +140,8 @@ bool is_run_directory(const fs::path& directory) {
 
 std::optional<std::string> find_foreign(const fs::path& directory) {
   for (const std::string& name : names_in(directory)) {
-    const bool is_ours = is_weights(name) || is_record(name) || is_checkpoint(name) || name == kPositionFile;
+    const bool is_ours = is_weights(name) || is_record(name) || is_checkpoint(name) || is_sync_note(name) ||
+                         name == kPositionFile;
     if (!is_ours && name != ".lock" && name != ".git") return name;
   }
   return std::nullopt;

@@ -11,6 +11,10 @@ namespace trainer {
 // metrics.jsonl. Nothing if that run ended before its first step.
 std::optional<std::string> find_results(const std::filesystem::path& directory);
 
+// Returns the checkpoint or the results of another program that are there, and what shows it; "" if there are
+// none.
+std::string foreign_entry(const std::filesystem::path& directory);
+
 // Returns whether a run, this one or another, could resume there: a position exists at the root or in a
 // checkpoint.
 bool can_go_on(const std::filesystem::path& directory);

@@ -3,11 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
 #include <optional>
-#include <pwd.h>
 #include <string>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -28,6 +26,7 @@
 #include "observe/file_sinks.h"
 #include "run/curves.h"
 #include "run/earlier_results.h"
+#include "run/output_place.h"
 
 namespace trainer {
 
@@ -160,60 +159,21 @@ std::vector<fs::path> make_directory(const fs::path& directory) {
   return made;
 }
 
-// Returns whether `path` is `directory` or lies below it.
-bool lies_below(const fs::path& path, const fs::path& directory) {
-  const fs::path inner = fs::weakly_canonical(path), outer = fs::weakly_canonical(directory);
-  return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
-}
-
-// The home directories that this user may mean.
-std::vector<fs::path> homes() {
-  std::vector<fs::path> found;
-  if (const char* home = std::getenv("HOME")) found.emplace_back(home);
-  if (const passwd* user = ::getpwuid(::geteuid())) found.emplace_back(user->pw_dir);
-  return found;
-}
-
-// Returns what the directory is for, if it is not for a run: "your home directory"; else "".
-std::string other_purpose(const fs::path& directory) {
-  static constexpr std::array kSystem{"/bin",   "/boot", "/dev",       "/dev/shm", "/etc",    "/home", "/lib",
-                                      "/lib64", "/opt",  "/proc",      "/root",    "/run",    "/sbin", "/sys",
-                                      "/tmp",   "/usr",  "/usr/local", "/var",     "/var/tmp"};
-  std::error_code ignored;
-  const auto is = [&](const fs::path& place) { return fs::equivalent(directory, place, ignored); };
-  if (std::ranges::any_of(homes(), is)) return "your home directory";
-  if (std::ranges::any_of(kSystem, is)) return "a directory of the system";
-  const fs::path here = fs::current_path(ignored);
-  const bool is_repository = std::ranges::any_of(
-      std::array{".git", ".hg", ".svn"}, [&](const char* name) { return has_entry(directory / name); });
-  return is_repository && lies_below(here, directory) ? "the root of the repository that you are in" : "";
-}
-
-// Throws when a run would spread its files among those of something else.
-void refuse_shared_place(const fs::path& directory) {
-  std::error_code ignored;
-  if (!fs::is_directory(directory, ignored)) return;
-  constexpr const char* kAdvice = "; choose a folder of its own, such as runs/first";
-  if (fs::equivalent(directory, "/", ignored))
-    throw OutputDirectoryError(
-        concat("output_dir ", directory.string(), ": is the root of the file system", kAdvice));
-  const std::string purpose = other_purpose(directory);
-  if (purpose.empty() || has_entry(directory / kPositionFile)) return;  // or a run was there before
-  if (const auto foreign = find_foreign(directory))
-    throw OutputDirectoryError(concat("output_dir ", directory.string(), ": is ", purpose, " and holds '",
-                                      one_line(*foreign, 80), "', which no run wrote", kAdvice));
-}
-
 // Throws when the path is the directory of a run instead of a checkpoint in it.
 void refuse_run_as_checkpoint(const fs::path& path) {
   const std::vector<int64_t> steps = checkpoint_steps(path);
   std::error_code ignored;
   if (steps.empty() || fs::exists(path / kManifestFile, ignored)) return;
-  if (!foreign_program(checkpoint_path(path, steps.back())).empty()) return;  // the reader says so
+  const fs::path newest = checkpoint_path(path, steps.back());
+  if (const std::string program = foreign_program(newest); !program.empty())
+    throw of_family(ErrorCode::checkpoint,
+                    FormatError(concat("resume: ", path.string(), ": holds ", newest.filename().string(),
+                                       " of another program, ", program, "; no run can resume from it. Of ",
+                                       newest.string(), ": ", how_to_start_from(newest))));
   throw of_family(ErrorCode::checkpoint,
                   FormatError(concat("resume: ", path.string(),
                                      " is the directory of a run; give a checkpoint in it, the newest is ",
-                                     checkpoint_path(path, steps.back()).string())));
+                                     newest.string())));
 }
 
 // A run must not overwrite what it starts from, nor remove it with an earlier run's results.
@@ -237,17 +197,6 @@ void start_log(const fs::path& path) {
   } catch (const std::exception& e) {
     throw OutputDirectoryError(concat(path.string(), ": cannot be written: ", own_words(e)));
   }
-}
-
-// Returns the entry of the directory that another program wrote, and that program; "" if there is none.
-std::string foreign_entry(const fs::path& directory) {
-  for (const int64_t step : checkpoint_steps(directory)) {
-    const fs::path checkpoint = checkpoint_path(directory, step);
-    if (const std::string program = foreign_program(checkpoint); !program.empty())
-      return concat(checkpoint.filename().string(), " of another program, ", program);
-  }
-  const std::string program = foreign_program(directory);
-  return program.empty() ? "" : concat("results of another program, ", program);
 }
 
 [[noreturn]] void refuse_other_program(const fs::path& directory, const std::string& entry) {

@@ -19,7 +19,6 @@
 #include "run/run_model.h"
 #include "run/run_plan.h"
 #include "run/saved_splits.h"
-#include "run/taught.h"
 
 namespace trainer {
 namespace {

@@ -64,4 +64,9 @@ struct RunParts {
   BatchBudget* generation_budget() { return predictor ? &predictor->budget() : nullptr; }
 };
 
+// Compares what the data teach, the token that ends an answer and the chat template, with what the files say
+// that `artefacts` will copy. Throws FormatError when generation_config.json is damaged.
+Taught what_is_taught(const Config& config, const Dataset& train, const Tokenizer& tokenizer,
+                      const Artefacts& artefacts);
+
 }  // namespace trainer

@@ -1,12 +1,10 @@
 #include "run/same_inputs.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <set>
 #include <vector>
 
-#include <ATen/Version.h>
 #include <nlohmann/json.hpp>
 
 #include "trainer/base/error.h"
@@ -18,7 +16,7 @@
 #include "config/schema.h"
 #include "data/data_files.h"
 #include "data/measure.h"
-#include "ops/cpu_products.h"
+#include "run/computes_with.h"
 #include "run/fixed_settings.h"
 #include "run/run_state.h"
 
@@ -26,33 +24,19 @@ namespace trainer {
 namespace fs = std::filesystem;
 namespace {
 
-using Json = nlohmann::json;
+using SortedJson = nlohmann::json;
 using Inputs = std::map<std::string, std::string>;  // "model.path config.json" -> "xxh3 0123456789abcdef"
 using FileChecksums = std::map<std::string, std::string>;  // by path
 
-// Entries with this beginning change the last bits only.
-constexpr const char* kProcessor = "processor";
-
-// Variables of the libraries, and one of this program, that change what is computed.
-constexpr const char* kVariables[] = {"ATEN_CPU_CAPABILITY",
-                                      "CUBLAS_WORKSPACE_CONFIG",
-                                      "DNNL_DEFAULT_FPMATH_MODE",
-                                      "DNNL_MAX_CPU_ISA",
-                                      "MKL_CBWR",
-                                      "MKL_ENABLE_INSTRUCTIONS",
-                                      "NVIDIA_TF32_OVERRIDE",
-                                      "ONEDNN_MAX_CPU_ISA",
-                                      "ONEDNN_DEFAULT_FPMATH_MODE",
-                                      "TRAINER_BF16_SUMS",
-                                      "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"};
-
-std::string json_text(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string json_text(const SortedJson& json) {
+  return json.dump(-1, ' ', false, SortedJson::error_handler_t::replace);
+}
 
 template <class Value>
 std::vector<Value> gathered(const Value& own, const Ranks& ranks) {
   std::vector<Value> all;
-  for (const std::string& note : ranks.all_gather(json_text(Json(own)), Channel::phases))
-    all.push_back(Json::parse(note).get<Value>());
+  for (const std::string& note : ranks.all_gather(json_text(SortedJson(own)), Channel::phases))
+    all.push_back(SortedJson::parse(note).get<Value>());
   return all;
 }
 
@@ -172,7 +156,7 @@ bool is_of(const Difference& difference, const std::vector<std::string>& keys) {
 void compare(const Inputs& own, const Config& config, const Ranks& ranks) {
   std::vector<Difference> found = differences_among(gathered(own, ranks));
   std::erase_if(found, [](const Difference& difference) {
-    if (!difference.entry.starts_with(kProcessor)) return false;
+    if (difference.entry != kProcessor) return false;
     log::warning(concat(line_of(difference, ""), "; their results differ in the last bits"));
     return true;
   });
@@ -197,31 +181,6 @@ bool is_of_files(const std::string& entry) {
                                             kTemplateDate, "training.effective_batch_size"};
   const std::string key = entry.substr(0, entry.find(' '));
   return !others.contains(entry) && on_resume(key) == OnResume::fixes_run_by_content;
-}
-
-// The value behind `name` in LibTorch's description of itself, up to the next comma.
-std::string told_by_libtorch(const std::string& told, const std::string& name) {
-  const size_t found = told.find(name);
-  if (found == std::string::npos) return "unknown";
-  const size_t begin = found + name.size();
-  return told.substr(begin, told.find_first_of(",\n", begin) - begin);
-}
-
-void add_libraries(at::Device device, Inputs& inputs) {
-  const std::string told = at::show_config();
-  inputs["library LibTorch"] = told_by_libtorch(told, "TORCH_VERSION=");
-  inputs["library MKL"] = first_line(at::get_mkl_version());
-  inputs["library oneDNN"] = first_line(at::get_mkldnn_version());
-  for (const char* name : kVariables) {
-    const char* value = std::getenv(name);
-    inputs[concat("environment ", name)] = value == nullptr ? "none" : value;
-  }
-  if (device.is_cuda()) {
-    inputs["library CUDA"] = told_by_libtorch(told, "CUDA Runtime ");
-    inputs["library cuDNN"] = told_by_libtorch(told, "CuDNN ");
-  } else {
-    inputs[kProcessor] = concat(at::get_cpu_capability(), ", ", describe_cpu_products());
-  }
 }
 
 void add_samples(const std::string& key, const Dataset& data, const std::string& samples, Inputs& inputs) {
@@ -269,7 +228,7 @@ void check_same_inputs(const RunParts& parts, const Resumption& start, const Inp
           if (is_of_files(entry)) own[entry] = text;
         own["model.dtype"] = parts.prepared.model->dtype() == at::kFloat ? "fp32" : "bf16";
         own["device"] = parts.device.is_cuda() ? "a GPU" : "cpu";
-        add_libraries(parts.device, own);
+        own.merge(computes_with(parts.device));
         add_samples("data.train", parts.train, samples, own);
         if (parts.eval) {
           if (config.data.eval.held_out == 0) own["data.eval"] = evaluation_data_text(config);

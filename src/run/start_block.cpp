@@ -26,6 +26,7 @@
 #include "data/report_words.h"
 #include "hub/name.h"
 #include "ops/cpu_products.h"
+#include "run/computes_with.h"
 #include "run/save_result.h"
 #include "weights/weight_format.h"
 
@@ -194,7 +195,20 @@ Json this_start(Model& model, c10::Device device, const RunLength& length, int64
           {"host", system.nodename},
           {"system", concat(system.sysname, " ", system.release, " ", system.machine)},
           {"trainer", kVersion},
-          {"libtorch", TORCH_VERSION}};
+          {"libtorch", TORCH_VERSION},
+          {"computes_with", computes_with(device)}};
+}
+
+// The settings are compared elsewhere; this is what no setting says.
+void log_changes(const Json& before, const Json& now) {
+  const Json none = Json::object();
+  const Json& there = before.contains("computes_with") ? before["computes_with"] : none;
+  for (const auto& [name, value] : now["computes_with"].items()) {
+    const std::string& here = value.get_ref<const std::string&>();
+    if (there.is_object() && there.contains(name) && there[name].is_string() && there[name] != value)
+      log::info(concat(name, ": ", there[name].get<std::string>(), " there, ", here,
+                       " here; the run resumes with it, and its results may differ in their last bits"));
+  }
 }
 
 }  // namespace
@@ -254,7 +268,9 @@ void keep_environment(const std::filesystem::path& directory, Model& model, c10:
   try {
     Json starts = keeps_results ? earlier_starts(file) : Json::array();
     if (starts.size() >= kMostStarts) starts.erase(1);  // the first one stays
-    starts.push_back(this_start(model, device, length, first_step));
+    Json start = this_start(model, device, length, first_step);
+    if (!starts.empty()) log_changes(starts.back(), start);
+    starts.push_back(std::move(start));
     const auto replace = Json::error_handler_t::replace;  // a name of a host need not be UTF-8
     write_atomically(file, Json{{"starts", std::move(starts)}}.dump(2, ' ', false, replace) + "\n");
   } catch (const FormatError& e) {

@@ -1,5 +1,4 @@
-#include "run/taught.h"
-
+// What training teaches besides the weights.
 #include <algorithm>
 #include <filesystem>
 #include <vector>
@@ -10,6 +9,7 @@
 
 #include "formats/generation_keys.h"
 #include "formats/json_file.h"
+#include "run/run_parts.h"
 
 namespace trainer {
 namespace fs = std::filesystem;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <span>
 
 #include <nlohmann/json.hpp>
 
@@ -36,6 +35,7 @@ GenerationConfig resolved(GenerationConfig generation, const Config& all, const 
   const double longest = static_cast<double>(data.report().target.longest);
   generation.max_new_tokens =
       config.max_new_tokens.value_or(std::max<int64_t>(1, std::llround(std::ceil(1.5 * longest))));
+  generation.max_length = 0;  // of other prompts
   generation.num_beams = config.num_beams;
   generation.num_return_sequences = 1;
   generation.do_sample = false;
@@ -88,12 +88,6 @@ std::vector<Predictor::Prompt> Predictor::prompts_of(const Ranks& ranks) const {
   return own;
 }
 
-std::span<const int32_t> Predictor::without_end(const Tokens& answer) const {
-  const std::vector<int32_t>& ends = generation_.eos_token_ids;
-  const bool ended = !answer.empty() && std::ranges::find(ends, answer.back()) != ends.end();
-  return std::span(answer).first(answer.size() - (ended ? 1 : 0));
-}
-
 // Returns the answers of this rank as a note for all: [[place, text, tokens], ...].
 std::string Predictor::answer(const Model& model, c10::Device device, const std::function<void()>& between,
                               const Ranks& ranks) {
@@ -114,7 +108,7 @@ std::string Predictor::answer(const Model& model, c10::Device device, const std:
       answers = generate(model, batch, generation_, device, hooks);
     });
     for (const std::vector<Tokens>& answer : answers) {
-      const std::string said = text.decode(without_end(answer.front()), skip_special_tokens_);
+      const std::string said = text.text(answer.front(), skip_special_tokens_);
       note.push_back({prompts[first++].place, said, std::ssize(answer.front())});
     }
     shown.set(static_cast<int64_t>(first));

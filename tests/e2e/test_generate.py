@@ -89,6 +89,20 @@ class Generate(EndToEnd):
         self.assert_done(result)
         self.assertEqual(result.stdout, whole[:whole.index(stop)] + "\n")
 
+    def test_the_models_stop_strings_end_answers_too(self):
+        answer = self.answers()[0]
+        stop = answer[3:5]
+        file = self.model / "generation_config.json"
+        kept = file.read_text()
+        try:
+            file.write_text(json.dumps(dict(json.loads(kept), stop_strings=[stop])))
+            self.assertEqual(self.answers()[0], answer[:answer.index(stop)])
+            self.assertEqual(self.answers("--stop", answer[5:7])[0], answer[:answer.index(answer[5:7])])
+            file.write_text(json.dumps(dict(json.loads(kept), max_time=1.0)))
+            self.assert_refused(self.generate(self.model, "Fry onions."), 4, "generation_config.json", "max_time")
+        finally:
+            file.write_text(kept)
+
     def test_messages_are_rendered_by_the_template(self):
         rows = self.scratch / "conversations.jsonl"
         user, system = {"role": "user", "content": "Fry onions."}, {"role": "system", "content": "Be brief."}

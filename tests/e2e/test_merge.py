@@ -1,6 +1,7 @@
 """Adapters of every kind are trained, continued and merged; the merged model gives the same answers."""
 import json
 import re
+import shutil
 import unittest
 
 from support import EndToEnd, tensors_of, trainer
@@ -38,9 +39,9 @@ class Merge(EndToEnd):
                                     "data.max_length=160", *overrides))
         return output
 
-    def answers(self, model):
+    def answers(self, model, *arguments):
         result = trainer("generate", "--model", model, "--input", self.data / "heldout.jsonl", "--device", "cpu",
-                         "--dtype", "fp32", "--max-new-tokens", 8)
+                         "--dtype", "fp32", "--max-new-tokens", 8, *arguments)
         self.assert_done(result)
         return result.stdout
 
@@ -86,6 +87,28 @@ class Merge(EndToEnd):
         self.assertEqual(json.loads((full / "config.json").read_text())["vocab_size"], rows)
         self.assertEqual(tensors_of(full / "model.safetensors")["model.embed_tokens.weight"][1][0], rows)
         self.answers(full)
+
+    def test_an_adapter_that_names_no_base_takes_one(self):
+        adapter = self.train_more("named")
+        expected = self.answers(adapter)
+        nameless = self.scratch / "nameless"
+        shutil.copytree(adapter, nameless)
+        config = json.loads((nameless / "adapter_config.json").read_text())
+        config["base_model_name_or_path"] = None
+        (nameless / "adapter_config.json").write_text(json.dumps(config))
+        rows = self.data / "heldout.jsonl"
+        for command in (["generate", nameless, "Fry."], ["eval", nameless, rows, "device=cpu"],
+                        ["merge", nameless, self.scratch / "merged_nameless"]):
+            self.assert_refused(trainer(*command), 4, "base_model_name_or_path", "--base DIR")
+        self.assertEqual(self.answers(nameless, "--base", self.model), expected)
+        for file in ("tokenizer.json", "tokenizer_config.json"):
+            (nameless / file).unlink()
+        self.assertEqual(self.answers(nameless, "--base", self.model), expected)
+        scores = [trainer("eval", path, rows, "device=cpu", "model.dtype=fp32", *base) for path, base in
+                  ((adapter, ()), (nameless, ("--base", self.model)))]
+        self.assertEqual(*(line for score in scores for line in score.stdout.splitlines() if line.startswith("eval_loss")))
+        self.assert_done(trainer("merge", nameless, self.scratch / "merged_nameless", "--base", self.model))
+        self.assert_done(trainer("export", nameless, self.scratch / "nameless.gguf", "--base", self.model))
 
     def test_a_merge_in_bf16_says_what_it_changes_and_what_does_not(self):
         base = self.scratch / "bf16_base"

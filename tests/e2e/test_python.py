@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import unittest
@@ -105,9 +106,9 @@ class Commands(EndToEnd):
         cls.keys = {"model": {"path": cls.model}, "device": "cpu", "output_dir": cls.scratch / "run", "max_steps": 30,
                     "data": {"train": cls.data / "train.jsonl", "eval": cls.data / "heldout.jsonl"}, "eval_steps": 10,
                     "training": {"eval_strategy": "steps"}, "logging_steps": 1}
-        cls.run = trainer.train("tiny_t5.yaml", cls.keys, show=False)
-        cls.steps = list(cls.run)
-        cls.result = cls.run.result()
+        cls.training = trainer.train("tiny_t5.yaml", cls.keys, show=False)
+        cls.steps = list(cls.training)
+        cls.result = cls.training.result()
 
     def test_training_gives_every_step_and_a_result(self):
         rows = read_rows(self.result.output_dir / "metrics.jsonl")
@@ -121,15 +122,15 @@ class Commands(EndToEnd):
         self.assertEqual(self.result.best.loss, min(row["eval_loss"] for row in rows if row["kind"] == "eval"))
         self.assertEqual(self.result.metrics(), rows)
         self.assertFalse(self.result.is_adapter)
-        self.assertEqual(list(self.run), self.steps)  # once more
+        self.assertEqual(list(self.training), self.steps)  # once more
 
     def test_notebooks_are_shown_the_curve_and_nothing_is_loaded(self):
-        for shown in (self.result._repr_html_(), self.run._repr_mimebundle_()["text/html"]):
+        for shown in (self.result._repr_html_(), self.training._repr_mimebundle_()["text/html"]):
             self.assertRegex(shown, r"<svg .*<polyline points=\"[\d., ]+\"")
             self.assertEqual(shown.count("<circle"), 3)
             self.assertNotRegex(shown, r"<script|http|url\(")
         self.assertIn('aria-valuenow="100"', shown)
-        self.assertIn("step 30/30", self.run._repr_mimebundle_()["text/plain"])
+        self.assertIn("step 30/30", self.training._repr_mimebundle_()["text/plain"])
 
     def test_it_answers_as_the_program_does(self):
         prompts = [row["input"] for row in read_rows(self.data / "heldout.jsonl")[:3]]
@@ -245,10 +246,35 @@ class Conversations(EndToEnd):
         self.assertEqual(chat.messages[2]["content"], first)
         chat.clear()
         self.assertEqual(chat.messages, [{"role": "system", "content": "Be brief."}])
-        with self.assertRaises(trainer.FormatError):  # without a template
-            (self.model / "chat_template.jinja").unlink()
+        chat.close()
+        pieces = list(chat.stream("Hello."))  # loads it again
+        self.assertGreater(len(pieces), 1)
+        self.assertEqual(("".join(pieces), chat.messages[-1]["content"]), (first, first))
+        with self.assertRaisesRegex(trainer.TrainerError, "role"):
+            chat.messages.append({"content": "without a role"})
             chat("Hello?")
-        self.assertEqual(len(chat.messages), 1)
+        chat.messages.pop()
+        self.assertNotEqual(chat("And now?"), "")  # it goes on
+        chat.close()
+
+    def test_a_long_answer_is_interrupted(self):
+        (self.model / "chat_template.jinja").write_text(TEMPLATE)
+        script = ("import sys, trainer\nchat = trainer.chat(sys.argv[1], max_new_tokens=4000, min_new_tokens=3999, device='cpu')\n"
+                  "try:\n    for piece in chat.stream('Hello.'): print('piece', flush=True)\n"
+                  "except KeyboardInterrupt:\n    print('interrupted', len(chat.messages))\n")
+        process = subprocess.Popen([sys.executable, "-c", script, self.model], stdout=subprocess.PIPE, text=True, start_new_session=True,
+                                   env=dict(os.environ, PYTHONPATH=str(PACKAGE.parent)))
+        self.addCleanup(process.kill)
+        self.assertEqual(process.stdout.readline(), "piece\n")
+        os.killpg(process.pid, signal.SIGINT)
+        said, _ = process.communicate(timeout=60)
+        self.assertRegex(said, r"interrupted 2\n$")
+        self.assertEqual(process.returncode, 0)
+
+    def test_a_model_that_is_not_there_is_an_exception(self):
+        with trainer.chat(self.scratch / "nope") as chat, self.assertRaises(trainer.FormatError):
+            chat("Hello?")
+        self.assertEqual(chat.messages, [])
 
 
 if __name__ == "__main__":

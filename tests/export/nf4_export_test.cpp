@@ -185,6 +185,11 @@ TEST(ExportFromNf4, OtherQuantisationsAreRefusedByName) {
     auto config = nlohmann::json::parse(read_file(model / "config.json"));
     config["quantization_config"] = {{"quant_method", method}, {"load_in_8bit", true}};
     write_atomically(model / "config.json", config.dump());
+    std::vector<uint8_t> codes(8);
+    SafetensorsFile file = read_safetensors(model / "model.safetensors");
+    file.tensors["codes"] = {Dtype::u8, {8}, reinterpret_cast<std::byte*>(codes.data()), codes.size()};
+    write_safetensors(model / "new", file.tensors);
+    fs::rename(model / "new", model / "model.safetensors");
     const std::string message = error_message<FormatError>([&] { export_model({model, directory / "out"}); });
     EXPECT_TRUE(contains(message, method == std::string("bitsandbytes") ? "int8" : method)) << message;
     EXPECT_TRUE(contains(message, model.string())) << message;

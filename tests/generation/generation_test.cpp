@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include <ATen/CPUGeneratorImpl.h>
+
 #include "trainer/base/error.h"
 #include "trainer/generation/generate.h"
 
@@ -111,6 +113,22 @@ TEST(Generation, StopsAndStreamsThroughItsHooks) {
   EXPECT_EQ(streamed, stopped);
 }
 
+// transformers: max_length counts the prompt, and max_new_tokens takes its place.
+TEST(Generation, MaxLengthIsThatOfPromptAndAnswer) {
+  const Golden golden("qwen2");
+  GenerationConfig config = config_of({{"max_length", 9}, {"eos_token_id", nullptr}});
+  const std::vector<Tokens> prompts{{5, 6, 7}, {8}};
+  for (const int64_t beams : {int64_t{1}, int64_t{2}}) {
+    config.num_beams = beams;
+    const Answers answers = generate(*golden.model, prompts, config, at::kCPU);
+    EXPECT_EQ(answers[0][0].size(), 6u);
+    EXPECT_EQ(answers[1][0].size(), 8u);
+  }
+  config.max_length = 3;
+  EXPECT_THROW(generate(*golden.model, prompts, config, at::kCPU), DataError);
+  EXPECT_EQ(config_of({{"max_length", 9}, {"max_new_tokens", 4}}).max_length, 0);
+}
+
 TEST(Generation, MoreAnswersThanThereAreIsRefused) {
   const Golden golden("qwen2");
   GenerationConfig config;
@@ -145,6 +163,30 @@ TEST(LogitsProcessors, ChangeScoresAsTransformersDo) {
           EXPECT_NEAR(*actual, expected.get<float>(), 1e-5);
         }
         actual++;
+      }
+    }
+  }
+}
+
+// What is forced or suppressed at the beginning depends on a row's own prompt, as if it were alone.
+TEST(LogitsProcessors, TreatEachRowAsIfItWereAlone) {
+  const at::Tensor scores = at::randn({3, 20}, at::make_generator<at::CPUGeneratorImpl>(3));
+  for (const nlohmann::json& options :
+       {nlohmann::json{{"forced_bos_token_id", 7}}, nlohmann::json{{"begin_suppress_tokens", {1, 4}}},
+        nlohmann::json{{"forced_bos_token_id", 7}, {"begin_suppress_tokens", {1, 7}}},
+        nlohmann::json{{"forced_eos_token_id", 5}, {"max_new_tokens", 2}},
+        nlohmann::json{{"min_length", 4}, {"suppress_tokens", {3}}}}) {
+    const GenerationConfig config = config_of(options);
+    const LogitsProcessors processors(config);
+    for (const int64_t generated : {int64_t{0}, int64_t{1}}) {
+      std::vector<Tokens> rows{{2}, {2, 3, 4}, {2, 9}};
+      for (Tokens& row : rows) row.insert(row.end(), static_cast<size_t>(generated), 6);
+      const at::Tensor together =
+          processors.process(scores.clone(), {&rows[0], &rows[1], &rows[2]}, generated);
+      for (int64_t i = 0; i < 3; i++) {
+        const at::Tensor alone =
+            processors.process(scores.narrow(0, i, 1).clone(), {&rows[static_cast<size_t>(i)]}, generated);
+        EXPECT_TRUE(together.narrow(0, i, 1).equal(alone)) << options << " row " << i << " of " << generated;
       }
     }
   }
@@ -212,11 +254,40 @@ TEST(GenerationConfigFile, IsReadWithItsTypesAndRanges) {
                                       {{"forced_eos_token_id", kVocabulary}},
                                       {{"suppress_tokens", {kVocabulary}}},
                                       {{"begin_suppress_tokens", {{{"id", 1}}}}},
+                                      {{"stop_strings", {"a", ""}}},
+                                      {{"stop_strings", 7}},
+                                      {{"max_time", 0.5}},
+                                      {{"cache_implementation", "quantized"}},
                                       {{"penalty_alpha", 0.6}}}) {
     const std::string message = test::error_message<FormatError>([&] { config_of(wrong); });
     EXPECT_NE(message.find(wrong.begin().key()), std::string::npos) << message;
     EXPECT_NE(message.find("generation_config.json"), std::string::npos) << message;
   }
+}
+
+TEST(GenerationConfigFile, StopStringsAreATextOrAList) {
+  EXPECT_EQ(config_of({{"stop_strings", "###"}}).stop_strings, std::vector<std::string>{"###"});
+  EXPECT_EQ(config_of({{"stop_strings", {"a", "b"}}}).stop_strings, (std::vector<std::string>{"a", "b"}));
+  EXPECT_TRUE(config_of({{"stop_strings", nullptr}}).stop_strings.empty());
+}
+
+TEST(GenerationConfigFile, AnUnknownKeyIsAWarning) {
+  testing::internal::CaptureStderr();
+  config_of(
+      {{"use_cache", true}, {"transformers_version", "5.23.0"}, {"max_length", 20}, {"top_h", nullptr}});
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  testing::internal::CaptureStderr();
+  config_of({{"answer_backwards", true}});
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("unknown keys are ignored: answer_backwards"), std::string::npos) << said;
+}
+
+TEST(GenerationConfigFile, ThatOfAnAdapterComesFirst) {
+  const test::TemporaryDirectory model, adapter;
+  std::ofstream(model / "generation_config.json") << R"({"eos_token_id": 7, "num_beams": 3})";
+  EXPECT_EQ(read_generation_config(model.path(), kVocabulary, adapter.path()).num_beams, 3);
+  std::ofstream(adapter / "generation_config.json") << R"({"eos_token_id": [7, 9]})";
+  EXPECT_EQ(read_generation_config(model.path(), kVocabulary, adapter.path()).eos_token_ids, (Tokens{7, 9}));
 }
 
 TEST(GenerationConfigFile, MayHaveNoTokenOfAKind) {

@@ -114,8 +114,10 @@ TEST(LoadModel, RefusesByNameWhatItDoesNotKnow) {
       {"gemma2", {{"query_pre_attn_scalar", 0}}, "query_pre_attn_scalar: must be a number above 0"},
       {"qwen3", {{"attention_dropout", 0.1}}, "attention_dropout"},
       {"qwen3", {{"is_causal", false}}, "is_causal"},
-      {"llama", {{"quantization_config", {{"quant_method", "gptq"}}}}, "quant_method gptq"},
-      {"t5_v1_1", {{"quantization_config", {{"quant_method", "gptq"}}}}, "quant_method gptq"},
+      {"llama", {{"per_layer_config", {{"0", {{"num_attention_heads", 2}}}}}}, "per_layer_config"},
+      {"llama", {{"pruned_heads", {{"0", {1}}}}}, "pruned_heads"},
+      {"qwen2", {{"is_encoder_decoder", true}}, "is_encoder_decoder: true"},
+      {"t5_v1_0", {{"tie_encoder_decoder", true}}, "tie_encoder_decoder"},
       {"llama", {{"architectures", {"LlamaForSequenceClassification"}}}, "LlamaForSequenceClassification"},
       {"t5_v1_1", {{"architectures", {"T5EncoderModel"}}}, "T5EncoderModel"},
   };

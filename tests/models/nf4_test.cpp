@@ -256,6 +256,16 @@ TEST_F(StoredNf4Files, CodesMayBeStoredAsAnotherType) {
   EXPECT_TRUE(nf4_of(*model).at("model.layers.0.mlp.up_proj")[0].equal(expected));
 }
 
+// A tensor of codes beside the others, as every quantised model has.
+void add_codes(const fs::path& directory) {
+  std::vector<uint8_t> codes(8);
+  SafetensorsFile file = read_safetensors(directory / "model.safetensors");
+  file.tensors["model.layers.0.mlp.up_proj.codes"] = {
+      Dtype::u8, {8}, reinterpret_cast<std::byte*>(codes.data()), codes.size()};
+  write_safetensors(directory / "new", file.tensors);
+  fs::rename(directory / "new", directory / "model.safetensors");
+}
+
 TEST(LoadNf4, OtherQuantisationsAreRefusedByName) {
   const std::vector<std::pair<nlohmann::json, std::string>> cases{
       {{{"quant_method", "gptq"}, {"bits", 4}}, "quant_method gptq"},
@@ -271,6 +281,7 @@ TEST(LoadNf4, OtherQuantisationsAreRefusedByName) {
     nlohmann::json config = nlohmann::json::parse(in);
     config["quantization_config"] = stored;
     std::ofstream(directory / "config.json") << config;
+    add_codes(directory.path());
     const std::string message = error_message<FormatError>([&] { load_model(directory.path(), {}); });
     EXPECT_TRUE(contains(
         message, concat("quantization_config: ", expected, " is not supported; use the model without")))

@@ -65,8 +65,11 @@ TEST(GgufVocabulary, BytesWithMergesAreGpt2) {
 }
 
 TEST(GgufVocabulary, ABosBeforeEveryTextIsStored) {
-  const GgufVocabulary out =
-      read(small_tokenizer(), 4, {{"bos_token", "<end>"}, {"add_bos_token", true}, {"add_eos_token", false}});
+  json tokenizer = small_tokenizer();
+  tokenizer["post_processor"] = json::parse(R"({"type": "TemplateProcessing",
+    "single": [{"SpecialToken": {"id": "<end>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+    "pair": [], "special_tokens": {"<end>": {"id": "<end>", "ids": [3], "tokens": ["<end>"]}}})");
+  const GgufVocabulary out = read(tokenizer, 4, {{"bos_token", "<end>"}});
   EXPECT_EQ(out.bos, 3);
   EXPECT_TRUE(out.add_bos);
   EXPECT_FALSE(out.add_eos);

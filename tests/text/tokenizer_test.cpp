@@ -102,10 +102,8 @@ TEST(Tokenizer, BlanksAreCleanedUpAsTransformersDoes) {
     const std::string kept = files.load()->decode(ids, true);
     files.set(kTokenizerConfig, "clean_up_tokenization_spaces", true);
     EXPECT_TRUE(files.load()->cleans_up_spaces());
-    const std::string cleaned = files.load()->decode(ids, true);
-    EXPECT_NE(cleaned, kept);
-    EXPECT_EQ(cleaned.find(" ,"), std::string::npos) << cleaned;
-    EXPECT_EQ(cleaned.find(" 's"), std::string::npos) << cleaned;
+    EXPECT_EQ(kept, "It 's done , isn 't it ? We 've won ");  // "!" is unknown
+    EXPECT_EQ(files.load()->decode(ids, true), "It's done, isn 't it? We've won ");
   }
   const ChangedFiles bpe("qwen");
   bpe.set(kTokenizerConfig, "clean_up_tokenization_spaces", true);

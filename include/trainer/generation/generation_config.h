@@ -16,6 +16,7 @@ enum class EarlyStopping { no, yes, never };
 
 struct GenerationConfig {
   int64_t max_new_tokens = 256;
+  int64_t max_length = 0;  // of prompt and answer of a decoder, or of a target, together; 0: no limit
   int64_t min_new_tokens = 0;
   int64_t min_length = 0;  // for a decoder, this includes the prompt
 

@@ -23,16 +23,15 @@ class AnswerText {
   // Returns whether the last of these tokens completed a stop string.
   bool stops_at(std::span<const int32_t> ids) const;
   // Returns the text before the first stop string.
-  std::string text(std::span<const int32_t> ids) const;
-  // Returns the text of all tokens.
-  std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const;
-  // Returns a text as the tokenizer gives it back: what decode() would give of an answer that is this text.
+  std::string text(std::span<const int32_t> ids, bool skip_special_tokens = true) const;
+  // Returns a text as the tokenizer gives it back: what text() would give of an answer that is this text.
   std::string as_answer(std::string_view text, bool skip_special_tokens) const;
   // Returns how many bytes of text(ids) can be shown while more tokens may follow. An incomplete character at
   // the end, or a possible beginning of a stop string, is not shown yet.
   size_t shown(const std::string& text) const;
 
  private:
+  std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const;
   // Where the first stop string begins in the text of these ids; npos: none.
   size_t find_stop(std::span<const int32_t> ids, const std::string& text) const;
   bool ends_inside_special(std::span<const int32_t> ids, const std::string& text, size_t end) const;

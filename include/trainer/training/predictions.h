@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -66,8 +65,6 @@ class Predictor {
     std::vector<int32_t> tokens;
   };
 
-  // Returns an answer's tokens without the one that ends it.
-  std::span<const int32_t> without_end(const std::vector<int32_t>& answer) const;
   // Returns the prompts that a rank answers, longest first.
   std::vector<Prompt> prompts_of(const Ranks& ranks) const;
   std::string answer(const Model& model, c10::Device device, const std::function<void()>& between,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <string_view>
 
 #include "trainer/base/strings.h"
 
@@ -50,8 +51,14 @@ void read_added_tokens_decoder(const JsonAt& json, SpecialTokens& out) {
   std::ranges::sort(out.added, {}, &std::pair<int32_t, AddedToken>::first);
 }
 
-// Adds the named tokens and the lists of one file. A name that is already known is kept.
-void read_names(const JsonAt& json, std::map<std::string, AddedToken>& named,
+bool has_tokens(const JsonAt& json, const char* list) {
+  const JsonAt member = json.get(list);
+  return member.value.is_structured() && !member.value.empty();
+}
+
+// Adds the named tokens and the lists of one file. A name that is already known is kept. `takes_additional`:
+// the older list, additional_special_tokens, is read; Transformers 5 reads it only where there is no other.
+void read_names(const JsonAt& json, bool takes_additional, std::map<std::string, AddedToken>& named,
                 std::vector<AddedToken>& additional) {
   if (!json.value.is_object()) json.fail("an object is expected here");
   for (const auto& [name, value] : json.value.items()) {
@@ -63,6 +70,7 @@ void read_names(const JsonAt& json, std::map<std::string, AddedToken>& named,
   for (const char* name :
        {"additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens"}) {
     const JsonAt list = json.get(name);
+    if (!takes_additional && std::string_view(name) == "additional_special_tokens") continue;
     if (list.value.is_object()) {
       for (const auto& [key, unused] : list.value.items()) named.emplace(key, needed_token(list.get(key)));
     } else if (!list.is_null()) {
@@ -81,6 +89,8 @@ SpecialTokens read_special_tokens(const std::filesystem::path& directory) {
   const nlohmann::json config_file = read_if_there("tokenizer_config.json");
   const JsonAt config{config_file, where("tokenizer_config.json")};
   check_tokenizer_config(config);
+  const bool has_lists =
+      has_tokens(config, "extra_special_tokens") || has_tokens(config, "additional_special_tokens");
   SpecialTokens out;
   std::map<std::string, AddedToken> named;
   if (const JsonAt decoder = config.get("added_tokens_decoder"); !decoder.is_null()) {
@@ -89,9 +99,9 @@ SpecialTokens read_special_tokens(const std::filesystem::path& directory) {
     const nlohmann::json map_file = read_if_there("special_tokens_map.json");
     const JsonAt map{map_file, where("special_tokens_map.json")};
     check_special_tokens_map(map);
-    read_names(map, named, out.additional);
+    read_names(map, !has_lists && !has_tokens(map, "extra_special_tokens"), named, out.additional);
   }
-  read_names(config, named, out.additional);
+  read_names(config, !has_tokens(config, "extra_special_tokens"), named, out.additional);
   if (const JsonAt extra_ids = config.get("extra_ids"); !extra_ids.is_null()) out.extra_ids = extra_ids.id();
   const auto flag = [&](const char* key) {
     const JsonAt member = config.get(key);

@@ -88,7 +88,9 @@ def model_config(family, vocab_size, **changes):
         return Qwen3Config(**sizes | {"tie_word_embeddings": True} | changes)
     if family == "phi3":  # a part of each head is rotated, by the long factors in the texts of more than 16 tokens
         longrope = {"rope_type": "longrope", "rope_theta": 100.0, "partial_rotary_factor": 0.75}
-        longrope |= {"short_factor": [1.0, 1.2, 1.5], "long_factor": [1.0, 2.5, 4.0]}
+        pairs = (sizes | changes)["hidden_size"] // sizes["num_attention_heads"] * 3 // 4 // 2
+        longrope |= {"short_factor": [1.0, 1.2, 1.5, 1.6, 1.8, 2.0][:pairs]}
+        longrope |= {"long_factor": [1.0, 2.5, 4.0, 5.0, 6.5, 8.0][:pairs]}
         sizes |= {"rope_parameters": longrope, "original_max_position_embeddings": 16, "max_position_embeddings": 64}
         return Phi3Config(**sizes | {"tie_word_embeddings": True} | changes)
     if family == "phi3_window":  # as Phi-3-mini: whole heads, and texts that are longer than the window

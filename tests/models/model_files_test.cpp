@@ -1,0 +1,131 @@
+// What a model's files may say in more than one way, and keys that are not known.
+#include <fstream>
+
+#include <ATen/core/grad_mode.h>
+
+#include "trainer/base/error.h"
+#include "trainer/base/strings.h"
+
+#include "models/golden.h"
+#include "support/error_message.h"
+#include "support/golden_directory.h"
+#include "support/temporary_directory.h"
+
+namespace trainer {
+namespace {
+
+namespace fs = std::filesystem;
+using test::contains;
+using test::error_message;
+
+struct FilesOf {
+  explicit FilesOf(const std::string& name) : golden(name) {
+    fs::copy(golden_directory(name) / "model", directory.path(), fs::copy_options::recursive);
+    weights = read_safetensors(path("model.safetensors"));
+  }
+  fs::path path(const std::string& name) const { return directory.path() / name; }
+  void write_weights() {
+    write_safetensors(path("new"), weights.tensors);
+    fs::rename(path("new"), path("model.safetensors"));
+  }
+  void change_config(const std::function<void(nlohmann::json&)>& change) const {
+    std::ifstream in(path("config.json"));
+    nlohmann::json config = nlohmann::json::parse(in);
+    change(config);
+    std::ofstream(path("config.json")) << config.dump(1);
+  }
+  std::string error() const {
+    return error_message<FormatError>([&] { load_model(directory.path(), {}); });
+  }
+
+  std::string golden;
+  test::TemporaryDirectory directory;
+  SafetensorsFile weights;
+};
+
+at::Tensor logits_of(const FilesOf& files) {
+  const auto model = load_model(files.directory.path(), {});
+  at::NoGradGuard no_grad;
+  return model->head().logits(model->supervised_states(Golden(files.golden).whole(), ForwardContext{}));
+}
+
+// What loading writes to the log.
+std::string said_by(const FilesOf& copy) {
+  testing::internal::CaptureStderr();
+  load_model(copy.directory.path(), {});
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST(ModelFiles, AKeyThatTheModelDoesNotHaveIsAWarningOnce) {
+  for (const char* golden : {"llama", "t5_v1_0", "gemma3", "phi3", "granite", "qwen3", "mistral", "umt5"})
+    EXPECT_EQ(said_by(FilesOf(golden)), "") << golden;
+  const FilesOf copy("llama");
+  copy.change_config([](nlohmann::json& config) {
+    config.update({{"residual_multiplier", 0.2}, {"task_specific_params", {{"a", 1}}}, {"use_mup", true}});
+  });
+  const std::string said = said_by(copy);
+  EXPECT_TRUE(contains(said, "keys that model_type llama does not have are ignored")) << said;
+  EXPECT_TRUE(contains(said, "residual_multiplier, use_mup")) << said;
+  EXPECT_EQ(said_by(copy), "");
+}
+
+TEST(ModelFiles, ALeftoverQuantizationConfigBesidePlainWeightsIsOneLine) {
+  for (const nlohmann::json& leftover :
+       {nlohmann::json{{"quant_method", "gptq"}, {"bits", 4}},
+        nlohmann::json{
+            {"quant_method", "bitsandbytes"}, {"load_in_4bit", true}, {"bnb_4bit_quant_type", "nf4"}}}) {
+    const FilesOf copy("qwen2");
+    copy.change_config([&](nlohmann::json& config) { config["quantization_config"] = leftover; });
+    const std::string said = said_by(copy);
+    EXPECT_TRUE(contains(said, "is a leftover: none of the weights is quantised")) << said;
+    EXPECT_EQ(std::ranges::count(said, '\n'), 1) << said;
+    const auto model = load_model(copy.directory.path(), {at::kCPU, at::kFloat, /*train_all=*/true});
+    EXPECT_FALSE(model->config().contains("quantization_config"));
+  }
+}
+
+TEST(ModelFiles, WeightsThatAreQuantisedInAnotherWayAreRefusedByName) {
+  FilesOf copy("llama");
+  std::vector<int32_t> packed(8);
+  copy.weights.tensors["model.layers.0.mlp.up_proj.qweight"] = {
+      Dtype::i32, {8}, reinterpret_cast<std::byte*>(packed.data()), packed.size() * sizeof(int32_t)};
+  copy.write_weights();
+  copy.change_config([](nlohmann::json& config) {
+    config["quantization_config"] = {{"quant_method", "gptq"}};
+  });
+  EXPECT_TRUE(contains(copy.error(), "quant_method gptq is not supported")) << copy.error();
+}
+
+// safetensors' save_model() keeps one name of a tied tensor, the first of the alphabet.
+TEST(ModelFiles, ATiedTensorMayStandUnderAnyOfItsNames) {
+  for (const auto& [golden, name, alias] :
+       {std::tuple("qwen2", "model.embed_tokens.weight", "lm_head.weight"),
+        std::tuple("gemma3", "model.embed_tokens.weight", "lm_head.weight"),
+        std::tuple("t5_v1_0", "shared.weight", "lm_head.weight"),
+        std::tuple("t5_v1_0", "shared.weight", "decoder.embed_tokens.weight"),
+        std::tuple("t5_v1_0", "shared.weight", "encoder.embed_tokens.weight")}) {
+    const at::Tensor expected = logits_of(FilesOf(golden));
+    FilesOf copy(golden);
+    auto node = copy.weights.tensors.extract(name);
+    node.key() = alias;
+    copy.weights.tensors.insert(std::move(node));
+    copy.write_weights();
+    const auto model = load_model(copy.directory.path(), {});
+    EXPECT_EQ(model->vocabulary().size(), 1u) << golden << " " << alias;
+    at::NoGradGuard no_grad;
+    const at::Tensor found =
+        model->head().logits(model->supervised_states(Golden(golden).whole(), ForwardContext{}));
+    EXPECT_TRUE(found.equal(expected)) << golden << " " << alias;
+  }
+}
+
+TEST(ModelFiles, AnEmbeddingOfItsOwnIsMissedWhereOnlyTheHeadIsStored) {
+  FilesOf copy("llama");
+  copy.weights.tensors.erase("model.embed_tokens.weight");
+  copy.write_weights();
+  copy.change_config([](nlohmann::json& config) { config.erase("tie_word_embeddings"); });
+  EXPECT_TRUE(contains(copy.error(), "missing: model.embed_tokens.weight")) << copy.error();
+}
+
+}  // namespace
+}  // namespace trainer
