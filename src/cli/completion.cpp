@@ -13,6 +13,8 @@
 
 #include "base/file_facts.h"
 #include "cli/commands.h"
+#include "cli/explain.h"
+#include "cli/pages.h"
 #include "config/keys.h"
 
 namespace trainer::cli {
@@ -132,14 +134,16 @@ Words keys(const std::string& beginning) {
 }
 
 Words topics() {
-  Words found;
-  std::error_code ignored;
-  if (const auto folder = find_shipped("docs")) {
-    for (const auto& entry : fs::directory_iterator(*folder, ignored)) {
-      if (entry.path().extension() == ".md") found.push_back(entry.path().stem());
-    }
-  }
+  Words found = page_names();
   for (const ErrorCode code : error_codes()) found.push_back(name_of(code));
+  return found;
+}
+
+Words names_to_explain() {
+  Words found = explained_names();
+  for (const KeyValues& key : all_keys()) {
+    if (key.only_one_of_this_name) found.push_back(key.name);
+  }
   return found;
 }
 
@@ -163,6 +167,8 @@ Words all_candidates(const CLI::App& app, const Words& words) {
   if (last.starts_with('-')) {
     add_options(found, *command);
     add_options(found, app);
+  } else if (command->get_name() == "explain" && words.size() == 3) {
+    found = names_to_explain();
   } else if (takes_keys(*command) || command->get_name() == "eval") {
     found = keys(last);
   } else if (command->get_name() == "completion") {
@@ -216,6 +222,7 @@ _trainer() {
     (( ${#open} )) && compadd -S '' -- $open
     (( ${#closed} )) && compadd -- $closed
   else
+    [[ "${words[CURRENT]}" == *=* ]] && compset -P '*='
     _files
   fi
 }

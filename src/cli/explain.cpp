@@ -27,7 +27,7 @@ using config::Key;
 
 constexpr size_t kIndent = 4;
 
-class Lines {
+class Explained {
  public:
   void title(const std::string& text) { out_ += text + "\n"; }
   void add(const std::string& text) {
@@ -81,7 +81,7 @@ std::string names_elsewhere(const Key& key) {
 
 std::string type_of(const Key& key) {
   std::string text = key.choices.empty() ? config::expected_value(key) : join(key.choices);
-  if (const std::string range = config::allowed_range(key); !range.empty()) text += ", " + range;
+  if (const std::string range = config::told_range(key); !range.empty()) text += ", " + range;
   return key.unit.empty() ? text : concat(text, " (", key.unit, ")");
 }
 
@@ -118,7 +118,7 @@ std::optional<std::string> explained_foreign(const std::string& name, const Conf
 }  // namespace
 
 std::string explained_key(const Key& key, const Config* here) {
-  Lines lines;
+  Explained lines;
   lines.title(key.full_name());
   lines.add(key.help);
   lines.add(concat("Value: ", type_of(key), ". Default: ", config::all_defaults(key), "."));
@@ -141,7 +141,7 @@ std::string explained_key(const Key& key, const Config* here) {
 }
 
 std::string explained_section(const config::Section& section) {
-  Lines lines;
+  Explained lines;
   lines.title(section.name);
   lines.add(section.help);
   size_t width = 0;

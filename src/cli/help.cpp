@@ -140,7 +140,7 @@ void add_pages(std::vector<HelpEntry>& entries) {
 }
 
 void add_errors(std::vector<HelpEntry>& entries) {
-  constexpr double kError = 0.9;
+  constexpr double kError = 0.65;
   for (const PageSection& section : sections_of("errors")) {
     if (section.anchor.empty()) continue;
     std::istringstream lines(section.text);
@@ -229,12 +229,22 @@ std::optional<std::string> exact_answer(const CLI::App& app, const std::string& 
 }
 
 std::string text_of(const CLI::App& app, const HelpEntry& entry) {
-  if (const auto text = exact_answer(app, entry.name)) return *text;
   if (entry.command.starts_with("trainer explain ")) return explanation(entry.name).value_or("");
-  return for_terminal(entry.text);
+  const std::vector<std::string> pages = page_names();
+  if (std::ranges::find(pages, entry.name) == pages.end()) return exact_answer(app, entry.name).value_or("");
+  return concat(for_terminal(entry.text), "\nThe whole page: trainer help ", entry.name, "\n");
 }
 
-// The answer, and three others by name.
+// Where few answer the word: what helps with most.
+void fill_up(std::vector<const HelpEntry*>& answers, const std::vector<HelpEntry>& entries, size_t count) {
+  for (const char* name : {"starting", "tutorial", "coming-from"}) {
+    const auto entry = std::ranges::find(entries, name, &HelpEntry::name);
+    if (answers.size() >= count || entry == entries.end()) continue;
+    if (std::ranges::find(answers, &*entry) == answers.end()) answers.push_back(&*entry);
+  }
+}
+
+// The answer, and others by name.
 void show(const std::string& answer, const std::vector<const HelpEntry*>& others) {
   std::cout << answer;
   size_t width = 0;
@@ -254,23 +264,32 @@ void show(const std::string& answer, const std::vector<const HelpEntry*>& others
                            near.empty() ? "trainer help lists the pages" : "did you mean " + near + "?"));
 }
 
+// What keys are called elsewhere is looked for where no title says the word: fp16, flash attention.
+std::optional<std::string> foreign_answer(const std::string& word,
+                                          const std::vector<const HelpEntry*>& answers) {
+  const bool said = !answers.empty() && is_named_by(*answers[0], word);
+  if (said && word.find('_') == std::string::npos) return std::nullopt;
+  std::string name = word;
+  std::ranges::replace(name, ' ', '_');
+  return explanation(name);
+}
+
 void show_topic(const CLI::App& app, const std::string& word) {
   constexpr size_t kOthers = 3;
   const std::vector<HelpEntry> entries = all_entries(app);
   std::vector<const HelpEntry*> answers = best_answers(entries, word);
   std::optional<std::string> text = exact_answer(app, word);
-  // A name of another trainer that means a key, unless the word says something else, too: rank, alpha.
-  const bool is_foreign = !text && word.find('_') != std::string::npos;
-  if (is_foreign) text = explanation(word);
+  if (!text) text = foreign_answer(word, answers);
   if (text) {
     std::erase_if(answers, [&](const HelpEntry* entry) { return entry->name == word; });
   } else if (!answers.empty()) {
     text = text_of(app, *answers[0]);
     answers.erase(answers.begin());
-  } else if (!(text = explanation(word))) {
+  } else {
     refuse(app, word);
   }
   if (answers.size() > kOthers) answers.resize(kOthers);
+  fill_up(answers, entries, kOthers);
   show(*text, answers);
 }
 

@@ -24,7 +24,6 @@ const std::multimap<std::string, std::string> kSynonyms{
     {"amp", "bf16"},
     {"batch", "batch size"},
     {"beam", "num beams"},
-    {"benchmark", "lm eval"},
     {"bitsandbytes", "nf4"},
     {"bnb", "nf4"},
     {"ckpt", "checkpoint"},
@@ -50,7 +49,6 @@ const std::multimap<std::string, std::string> kSynonyms{
     {"fast", "speed"},
     {"finetune", "from rows to a chat"},
     {"forget", "base model"},
-    {"fp16", "bf16"},
     {"fsdp", "several gpus"},
     {"gguf", "gguf"},
     {"gibberish", "base model"},
@@ -69,9 +67,10 @@ const std::multimap<std::string, std::string> kSynonyms{
     {"kill", "signals"},
     {"killed", "signals"},
     {"llama.cpp", "gguf"},
-    {"lmeval", "lm eval"},
+    {"lm", "benchmark"},
     {"lr", "learning rate"},
     {"mlflow", "mlflow"},
+    {"multi", "several"},
     {"multigpu", "several gpus"},
     {"ollama", "gguf"},
     {"ollama", "export"},
@@ -111,8 +110,8 @@ const std::multimap<std::string, std::string> kSynonyms{
     {"validation", "evaluation"},
     {"vllm", "exports"},
     {"vocab", "tokens"},
+    {"vram", "fit my gpu"},
     {"vram", "memory"},
-    {"vram", "needs"},
     {"wandb", "weights biases"},
     {"zero", "several gpus"},
 };
@@ -190,6 +189,15 @@ class Term {
       phrases_.emplace_back(words_of_text(synonym->second), weight *= 0.8);
   }
 
+  // Several words that belong together.
+  explicit Term(const Words& phrase) { phrases_.emplace_back(phrase, 1.0); }
+
+  bool is_named_by(const Searched& searched) const {
+    return std::ranges::any_of(phrases_, [&](const auto& phrase) {
+      return count_of(phrase.first, searched.title) + count_of(phrase.first, searched.name) > 0;
+    });
+  }
+
   double value(const Searched& searched) const {
     double best = 0;
     for (const auto& [phrase, weight] : phrases_) best = std::max(best, weight * value_in(searched, phrase));
@@ -202,18 +210,34 @@ class Term {
 
 }  // namespace
 
+namespace {
+
+Searched searched_of(const HelpEntry& entry) {
+  return {&entry, words_of_text(entry.name), words_of_text(entry.title), words_of_text(entry.text)};
+}
+
+// Each word, and all of them as one phrase.
+std::vector<Term> terms_of(const std::string& question) {
+  Words words = words_of_text(question);
+  std::erase_if(words, is_filler);
+  std::vector<Term> terms(words.begin(), words.end());
+  if (words.size() > 1) terms.emplace_back(words);
+  return terms;
+}
+
+}  // namespace
+
+bool is_named_by(const HelpEntry& entry, const std::string& question) {
+  const std::vector<Term> terms = terms_of(question);
+  return !terms.empty() && terms.back().is_named_by(searched_of(entry));
+}
+
 std::vector<const HelpEntry*> best_answers(const std::vector<HelpEntry>& entries,
                                            const std::string& question) {
   std::vector<Searched> searched;
-  for (const HelpEntry& entry : entries) {
-    searched.push_back(
-        {&entry, words_of_text(entry.name), words_of_text(entry.title), words_of_text(entry.text)});
-  }
-  std::vector<std::pair<double, const HelpEntry*>> found;
+  for (const HelpEntry& entry : entries) searched.push_back(searched_of(entry));
   std::vector<double> values(entries.size());
-  for (const std::string& word : words_of_text(question)) {
-    if (is_filler(word)) continue;
-    const Term term(word);
+  for (const Term& term : terms_of(question)) {
     std::vector<double> here;
     for (const Searched& one : searched) here.push_back(term.value(one));
     const auto having =
@@ -221,6 +245,7 @@ std::vector<const HelpEntry*> best_answers(const std::vector<HelpEntry>& entries
     const double rarity = std::log(1 + static_cast<double>(entries.size()) / (1 + having));
     for (size_t i = 0; i < here.size(); i++) values[i] += rarity * here[i];
   }
+  std::vector<std::pair<double, const HelpEntry*>> found;
   for (size_t i = 0; i < entries.size(); i++) {
     if (values[i] > 0) found.emplace_back(values[i] * entries[i].weight, &entries[i]);
   }

@@ -20,4 +20,7 @@ struct HelpEntry {
 std::vector<const HelpEntry*> best_answers(const std::vector<HelpEntry>& entries,
                                            const std::string& question);
 
+// Returns whether the entry's name or title has what is asked for, and not only its text.
+bool is_named_by(const HelpEntry& entry, const std::string& question);
+
 }  // namespace trainer::cli

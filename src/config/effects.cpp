@@ -13,15 +13,15 @@
 namespace trainer::config {
 namespace {
 
-constexpr const char *kOverride = "override '", *kTrain = "data.train",
-                     *kEvalStrategy = "training.eval_strategy";
+constexpr const char *kByOverride = "override '", *kTrainingData = "data.train",
+                     *kWhenToEvaluate = "training.eval_strategy";
 
-std::string origin_of(const Config& config, const std::string& key) {
+std::string place_set(const Config& config, const std::string& key) {
   const auto found = config.origins.find(key);
   return found == config.origins.end() ? "" : found->second;
 }
 
-bool is_override(const std::string& origin) { return origin.starts_with(kOverride); }
+bool is_override(const std::string& origin) { return origin.starts_with(kByOverride); }
 
 // "my.yaml:3:15" -> "my.yaml" and "3"; an override is a source of its own.
 std::pair<std::string, std::string> source_and_line(const std::string& origin) {
@@ -41,7 +41,7 @@ bool is_in_dump(const std::string& origin) {
 
 // A file that this program wrote has all keys, so that only other values than the default count there.
 bool is_given(const Key& key, const Config& config) {
-  const std::string origin = origin_of(config, key.full_name());
+  const std::string origin = place_set(config, key.full_name());
   return !origin.empty() && !(value_as_yaml(key, config) == default_as_yaml(key) && is_in_dump(origin));
 }
 
@@ -64,22 +64,23 @@ std::string in_words(const State& state, const std::vector<std::string>& values)
 
 // training.eval_strategy, left to the program: it is data.eval that is missing.
 bool waits_for_data(const State& state, const Config& config) {
-  return state.key == kEvalStrategy && !config.origins.contains(kEvalStrategy) && config.data.eval.empty();
+  return state.key == kWhenToEvaluate && !config.origins.contains(kWhenToEvaluate) &&
+         config.data.eval.empty();
 }
 
 // A file that names no data, as the presets, is made to be used with others: what it says of evaluations
 // waits for data.eval.
 bool is_ready_for_data(const std::string& key, const Condition& condition, const Config& config) {
-  const std::string origin = origin_of(config, key);
+  const std::string origin = place_set(config, key);
   const bool waits = std::ranges::any_of(condition.states,
                                          [&](const State& state) { return waits_for_data(state, config); });
   return waits && !is_override(origin) &&
-         source_and_line(origin).first != source_and_line(origin_of(config, kTrain)).first;
+         source_and_line(origin).first != source_and_line(place_set(config, kTrainingData)).first;
 }
 
 // " (my.yaml:3:15)"; of the file in which the key itself stands, only the line.
 std::string place_of(const std::string& other, const std::string& origin, const Config& config) {
-  const std::string place = origin_of(config, other);
+  const std::string place = place_set(config, other);
   if (place.empty()) return "";
   const auto [source, line] = source_and_line(place);
   return concat(" (", line.empty() || source != source_and_line(origin).first ? place : "line " + line, ")");
@@ -87,7 +88,7 @@ std::string place_of(const std::string& other, const std::string& origin, const 
 
 // "has no effect with save.strategy: no (my.yaml:3:15)", with the values and places of the other keys.
 std::string idle_in_words(const Key& key, const Condition& condition, const Config& config) {
-  const std::string origin = origin_of(config, key.full_name());
+  const std::string origin = place_set(config, key.full_name());
   std::vector<std::string> words;
   for (const State& state : condition.states) {
     std::vector<std::string> values = state.values;
@@ -132,7 +133,7 @@ const Condition* first_idle(const Key& key, const Config& config, std::optional<
 Problems contradicting_keys(const Config& config, const std::map<std::string, size_t>& layers) {
   Problems problems;
   for_each_key([&](const Key& key) {
-    const std::string name = key.full_name(), origin = origin_of(config, name);
+    const std::string name = key.full_name(), origin = place_set(config, name);
     const Condition* idle = first_idle(key, config, Idle::contradicts);
     // What this program wrote of a run is no mistake of the user's.
     if (idle == nullptr || origin.empty() || is_in_dump(origin)) return;
@@ -167,10 +168,10 @@ std::vector<IdleKey> keys_without_effect(const Config& config) {
     if (idle == nullptr || idle->idle == Idle::is_refused || !is_given(key, config) ||
         is_ready_for_data(name, *idle, config))
       return;
-    const std::string origin = origin_of(config, name);
+    const std::string origin = place_set(config, name);
     const bool overridden =
         !is_override(origin) && std::ranges::all_of(idle->states, [&](const State& state) {
-          return is_override(origin_of(config, state.key));
+          return is_override(place_set(config, state.key));
         });
     found.push_back({name, concat(origin, ": ", name, ": ", idle_in_words(key, *idle, config)), overridden});
   });

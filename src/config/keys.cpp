@@ -1,6 +1,7 @@
 #include "config/keys.h"
 
 #include <functional>
+#include <regex>
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
@@ -22,17 +23,51 @@ std::vector<std::string> keys_where(const std::function<bool(const config::Key&)
   return names;
 }
 
+using Texts = std::vector<std::string>;
+
+// The words of its type.
+Texts words_of_type(const config::Key& key) {
+  using namespace config;
+  Config config;
+  const Field field = key.field(config);
+  if (std::holds_alternative<bool*>(field)) return {"true", "false"};
+  if (std::holds_alternative<BoolOrAuto*>(field)) return {"auto", "true", "false"};
+  if (std::holds_alternative<Recompute*>(field)) return {"auto", "true", "false"};
+  if (std::holds_alternative<CountOrAuto*>(field)) return {"auto"};
+  if (std::holds_alternative<CountOrAll*>(field)) return {"all"};
+  if (std::holds_alternative<Offload*>(field)) return {"auto", "optimizer", "weights", "activations"};
+  return {};
+}
+
+// The words that its pattern has and allows: auto, cpu and cuda of ^(auto|cpu|cuda(:[0-9]+)?)$.
+Texts words_of_pattern(const config::Key& key) {
+  static const std::regex kWord("[A-Za-z_][A-Za-z0-9_]+");
+  Texts words;
+  if (key.pattern.empty()) return words;
+  const std::regex pattern(key.pattern);
+  for (std::sregex_iterator at(key.pattern.begin(), key.pattern.end(), kWord), end; at != end; ++at) {
+    if (std::regex_match(at->str(), pattern)) words.push_back(at->str());
+  }
+  return words;
+}
+
+// A number has its default, from which another is easily made.
+Texts offered_values(const config::Key& key) {
+  for (const Texts& values : {key.choices, key.usual, words_of_type(key), words_of_pattern(key)}) {
+    if (!values.empty()) return values;
+  }
+  const std::string value = config::default_as_yaml(key);
+  const bool number = value.find_first_not_of("0123456789.e-") == std::string::npos;
+  return number ? Texts{value} : Texts{};
+}
+
 }  // namespace
 
 std::vector<KeyValues> all_keys() {
   std::vector<KeyValues> keys;
-  Config config;
   for (const config::Section& section : config::schema()) {
-    for (const config::Key& key : section.keys) {
-      std::vector<std::string> values = key.choices;
-      if (std::holds_alternative<bool*>(key.field(config))) values = {"true", "false"};
-      keys.push_back({key.section, key.name, std::move(values), config::keys_named(key.name).size() == 1});
-    }
+    for (const config::Key& key : section.keys)
+      keys.push_back({key.section, key.name, offered_values(key), config::keys_named(key.name).size() == 1});
   }
   return keys;
 }

@@ -11,7 +11,7 @@ namespace trainer {
 struct KeyValues {
   std::string section;                // "" at the top level
   std::string name;                   // without its section
-  std::vector<std::string> values;    // all that it may be; empty: anything
+  std::vector<std::string> values;    // to be offered: all that it may be, or those that are usual
   bool only_one_of_this_name = true;  // the section may be left out on the command line
 };
 

@@ -211,11 +211,17 @@ std::string dependence(const Key& key) {
   return text;
 }
 
+std::string told_range(Key key) {
+  constexpr double kNobodyMeans = 10'000;
+  if (key.maximum && *key.maximum >= kNobodyMeans) key.maximum.reset();
+  return allowed_range(key);
+}
+
 std::string description(const Key& key) {
   std::string text = key.help;
   if (key.choices.size() > 1) text += " One of " + join(key.choices) + ".";
   if (key.choices.size() == 1) text += " Only " + key.choices[0] + ".";
-  const std::string range = allowed_range(key);
+  const std::string range = told_range(key);
   if (!range.empty()) text += concat(" ", static_cast<char>(std::toupper(range[0])), range.substr(1), ".");
   if (!key.unit.empty()) text += concat(" In ", key.unit, ".");
   return text + dependence(key);

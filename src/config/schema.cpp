@@ -69,7 +69,8 @@ Section lora_section() {
        key(&L::target_modules, "target_modules", OnResume::fixes_run,
            "Linear layers that get LoRA matrices. A list of name endings ([q, v]), one regular expression "
            "for the whole name, or all-linear (every linear layer except the output head). Empty: the "
-           "model's default, which is q and v for T5, q_proj and v_proj for decoders (Phi-3: qkv_proj)."),
+           "model's default, which is q and v for T5, q_proj and v_proj for decoders (Phi-3: qkv_proj).")
+           .such_as({"all-linear"}),
        key(&L::exclude_modules, "exclude_modules", OnResume::fixes_run,
            "Modules that get no LoRA matrices even if target_modules names them. A list of name endings, or "
            "one regular expression for the whole name."),

@@ -90,6 +90,7 @@ struct Key {
   std::function<Field(Config& config)> field;
 
   std::vector<std::string> choices;  // empty: any
+  std::vector<std::string> usual;    // values to offer where others may be given, too
   std::string default_word;  // the one of them that asks for the default, which follows from other keys
   std::optional<double> minimum, maximum;
   bool above_minimum = false, below_maximum = false;  // the bound itself is not allowed
@@ -139,6 +140,10 @@ struct Key {
   }
   Key one_of(std::vector<std::string> names) && {
     choices = std::move(names);
+    return std::move(*this);
+  }
+  Key such_as(std::vector<std::string> values) && {
+    usual = std::move(values);
     return std::move(*this);
   }
   // Refused unless, or if, another key has this value.

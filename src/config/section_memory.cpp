@@ -58,6 +58,7 @@ Section memory_section() {
            "Round GPU allocations up to this many steps between powers of two, so that blocks are reused "
            "more often. 1, 2, 4, 8 or 16; 0: no rounding.")
            .at_least(0)
+           .such_as({"0", "1", "2", "4", "8", "16"})
            .idle_with("device", {"cpu"}),
        key(&M::garbage_collection_threshold, "garbage_collection_threshold", OnResume::may_change,
            "Share of the allowed GPU memory above which unused cached blocks are released, oldest first. 0: "

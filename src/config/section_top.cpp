@@ -24,7 +24,8 @@ Section top_level() {
            "checkpoint: if it is in output_dir, every start goes back to it; if it is elsewhere, a new run "
            "begins from it.")
            .path()
-           .matching("^(.|\\n)+$", "auto, never, or the directory of a checkpoint"),
+           .matching("^(.|\\n)+$", "auto, never, or the directory of a checkpoint")
+           .such_as({"auto", "never"}),
        key(&Config::resume_changed, "resume_changed", OnResume::may_change,
            "Keys that may differ from the run that is resumed. A key or a list of keys: [data.train, seed]. "
            "Without this, different data, another seed and the like are an error that names the key.")

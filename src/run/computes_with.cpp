@@ -13,11 +13,17 @@ namespace trainer {
 namespace {
 
 // Of the libraries, and one of this program.
-constexpr const char* kVariables[] = {
-    "ATEN_CPU_CAPABILITY",  "CUBLAS_WORKSPACE_CONFIG",   "DNNL_DEFAULT_FPMATH_MODE",
-    "DNNL_MAX_CPU_ISA",     "MKL_CBWR",                  "MKL_ENABLE_INSTRUCTIONS",
-    "NVIDIA_TF32_OVERRIDE", "ONEDNN_DEFAULT_FPMATH_MODE", "ONEDNN_MAX_CPU_ISA",
-    "TRAINER_BF16_SUMS",    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"};
+constexpr const char* kVariables[] = {"ATEN_CPU_CAPABILITY",
+                                      "CUBLAS_WORKSPACE_CONFIG",
+                                      "DNNL_DEFAULT_FPMATH_MODE",
+                                      "DNNL_MAX_CPU_ISA",
+                                      "MKL_CBWR",
+                                      "MKL_ENABLE_INSTRUCTIONS",
+                                      "NVIDIA_TF32_OVERRIDE",
+                                      "ONEDNN_DEFAULT_FPMATH_MODE",
+                                      "ONEDNN_MAX_CPU_ISA",
+                                      "TRAINER_BF16_SUMS",
+                                      "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"};
 
 // The value behind `name` in LibTorch's description of itself, up to the next comma.
 std::string told_by_libtorch(const std::string& told, const std::string& name) {

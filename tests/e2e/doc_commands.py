@@ -22,6 +22,7 @@ NOT_RUN = {
     r"scripts/make/dictionary_data": "needs a Debian package",
     r"tensorboard ": "a server that does not end",
     r"llama-|ollama ": "needs llama.cpp or Ollama",
+    r"lm_eval ": "needs lm-eval, and data from the network",
     r"trainer --gpus": "needs GPUs",
     r"torchrun |srun --nodes": "needs torchrun, or Slurm and two machines; test_ranks_run.py has stand-ins",
     r"trainer init$": "asks on a terminal; test_init.py does it",

@@ -17,7 +17,7 @@ REFUSED, LOGGED, SAID, SAME, ROUNDED = "refused", "logged", "said", "same", "rou
 
 @dataclasses.dataclass
 class Change:
-    """One row: what changed, in the words of the page, and how to do it."""
+    """What changed, in the words of the page, and how to do it."""
     words: str
     happens: str
     about: str = ""  # REFUSED, LOGGED: the key; SAID: words of the line in the log
@@ -25,11 +25,12 @@ class Change:
     edit: typing.Callable = lambda place: None  # gets the folder with model, data, cache and the stopped run
     kind: str = "rows"  # which run: "chat" learns conversations
 
-    def row(self):
-        said = {REFUSED: f"exit code 4: `{self.about}`", LOGGED: f"accepted, logged: `{self.about}`",
+    def outcome(self):
+        """What happens, in words; a key that is the change itself is not said again."""
+        key = "its name" if self.words == f"`{self.about}`" else f"`{self.about}`"
+        return {REFUSED: f"exit code 4, with {key}", LOGGED: f"accepted, logged with {key}",
                 SAID: f"accepted; the log says \"{self.about}\"", SAME: "accepted; the same to the bit",
-                ROUNDED: "accepted; the same up to rounding"}
-        return f"| {self.words} | {said[self.happens]} |"
+                ROUNDED: "accepted; the same up to rounding"}[self.happens]
 
 
 def setting(key, value, happens=REFUSED, words=None, kind="rows", extra=()):
@@ -217,8 +218,12 @@ CHANGES = (
 
 
 def table():
+    """A row for all changes of which the same happens."""
+    rows = {}
+    for change in CHANGES:
+        rows.setdefault(change.outcome(), []).append(change.words)
     return "\n".join(["| what changed between two starts | what happens |", "| --- | --- |",
-                      *(change.row() for change in CHANGES)])
+                      *(f"| {'; '.join(words)} | {outcome} |" for outcome, words in rows.items())])
 
 
 if __name__ == "__main__":

@@ -95,6 +95,41 @@ class Help(EndToEnd):
         self.assert_refused(trainer("help", "memroy"), 2, "memory")
         self.assert_refused(trainer("help", "exit-99"), 2, "exit-99")
 
+    # The word, and what must be among the first lines of the answer; what other three answers are named.
+    QUESTIONS = {
+        "checkpoint": "heckpoint", "tokenizer": "tokenizer", "hyperparameters learning": "learning rate", "nan": "NaN", "inf": "NaN", "oom": "out of memory", "out of memory": "out of memory", "resume": "resume",
+        "lora.r": "lora.r", "lora": "LoRA", "rank": "rank", "which rank": "rank", "vram": "memory|needs|GPU", "ollama": "GGUF|Ollama",
+        "gpu": "# GPUs", "loss": "loss", "slow": "slow", "wandb": "Weights & Biases|wandb", "chat template": "template",
+        "epochs": "epochs", "epoch": "epoch", "learning rate": "learning rate", "lr": "learning rate", "batch size": "batch",
+        "notebook": "notebook", "python": "Python", "benchmark": "[Bb]enchmark", "lm-eval": "lm-eval|[Bb]enchmark",
+        "7b": "7B", "qlora": "QLoRA|4 bits", "multi gpu": "GPUs", "ddp": "GPUs", "fsdp": "GPUs|shard", "deepspeed": "GPUs|shard",
+        "gguf": "GGUF", "vllm": "vLLM", "merge": "merge", "cpu": "CPU", "seed": "seed", "dropout": "dropout",
+        "early stopping": "early_stopping|evaluations", "tensorboard": "TensorBoard", "mlflow": "MLflow", "csv": "CSV|Sources",
+        "parquet": "Parquet", "flash attention": "attention", "gradient checkpointing": "gradient_checkpointing|recompute",
+        "gradient accumulation": "gradient_accumulation|effective", "fp16": "fp16|bf16", "bf16": "bf16", "overfitting": "evaluation",
+        "ctrl-c": "SIGINT|[Ss]ignals", "slurm": "Slurm", "dpo": "not here", "install": "Install", "temperature": "temperature|tokens are chosen",
+        "packing": "[Pp]acking", "truncation": "trunca|Lengths", "scheduler": "schedule", "per_device_train_batch_size": "training.batch_size",
+        "huggingface": "Hugging Face|hub", "download": "[Dd]ownload", "save": "save|checkpoint", "reproducible": "same bits|repeat",
+    }
+
+    def test_a_word_is_answered_and_three_others_are_named(self):
+        for word, expected in self.QUESTIONS.items():
+            with self.subTest(word):
+                answer = trainer("help", *word.split())
+                self.assert_done(answer)
+                self.assertRegex("\n".join(answer.stdout.splitlines()[:4]), expected)
+                others = answer.stdout.split("\nSee also:\n")[1].splitlines()
+                self.assertEqual(len(others), 3)
+                for other in others:
+                    command = re.split("  +", other.strip())[0]
+                    self.assert_done(trainer(*command.split()[1:]))
+
+    def test_an_answer_is_a_part_of_a_page(self):
+        answer = trainer("help", "memory#a-limit")
+        self.assert_done(answer)
+        self.assertTrue(answer.stdout.startswith("## A limit\n"), answer.stdout)
+        self.assertNotIn("\n## ", answer.stdout)
+
     def test_manual_pages_are_written_for_all_commands(self):
         folder = self.scratch / "man"
         self.assert_done(trainer("help", "--man", folder))
@@ -106,6 +141,44 @@ class Help(EndToEnd):
             with self.subTest(page.name):
                 checked = subprocess.run(["groff", "-man", "-Tutf8", "-ww", page], capture_output=True, text=True, check=True)
                 self.assertEqual(checked.stderr, "")
+
+
+class Explain(EndToEnd):
+    def explain(self, *arguments):
+        result = trainer("explain", *arguments)
+        self.assert_done(result)
+        return re.sub(r"\s+", " ", result.stdout)
+
+    def test_every_key_section_and_code(self):
+        for name in trainer("complete", "trainer explain ").stdout.split():
+            with self.subTest(name):
+                self.assert_done(trainer("explain", name))
+
+    def test_a_key(self):
+        said = self.explain("learning_rate")
+        for words in ("optimizer.learning_rate ", "Peak learning rate", "a number, at least 0", "(0.001 with optimizer.name: adafactor)",
+                      "No effect with optimizer.relative_step: true.", "Elsewhere: lr, peak_lr (Hugging Face)", "below `optimizer:`"):
+            self.assertIn(words, said)
+        self.assertIn("(samples)", self.explain("training.batch_size"))
+        self.assertIn("training.batch_size", self.explain("per_device_train_batch_size"))
+        self.assertIn("model.dtype", self.explain("fp16"))
+
+    def test_where_a_key_is_set(self):
+        path = self.scratch / "my.yaml"
+        path.write_text("save:\n  strategy: epoch\nevaluation:\n  num_beams: 4\n")
+        self.assertIn(f"Here: epoch, set by {path}:2:13.", self.explain("save.strategy", "--config", path))
+        self.assertIn("Here: 3, set by override 'save.total_limit=3'.", self.explain("total_limit", "-c", path, "save.total_limit=3"))
+        self.assertIn("which nothing sets", self.explain("seed", "--config", path))
+        self.assertIn("has no effect without evaluation.generate: true", self.explain("num_beams", "--config", path))
+
+    def test_codes(self):
+        for name in ("5", "exit-5"):
+            self.assertIn("Exit code 5: Out of memory", self.explain(name))
+        self.assertIn("# Error nan-steps", self.explain("nan-steps"))
+
+    def test_an_unknown_name(self):
+        self.assert_refused(trainer("explain", "batch_sise"), 2, "did you mean batch_size?")
+        self.assert_refused(trainer("explain"), 2, "NAME")
 
 
 class Completion(EndToEnd):
@@ -132,6 +205,17 @@ class Completion(EndToEnd):
                          ["optimizer.name=adafactor", "optimizer.name=adamw", "optimizer.name=adamw_8bit"])
         self.assertEqual(self.complete("trainer plan tf32="), ["tf32=false", "tf32=true"])
         self.assertIn("training.", self.complete("trainer plan "))
+        self.assertEqual(self.complete("trainer plan device="), ["device=auto", "device=cpu", "device=cuda"])
+        self.assertEqual(self.complete("trainer plan lora.target_modules="), ["lora.target_modules=all-linear"])
+        self.assertIn("memory.gradient_checkpointing=auto", self.complete("trainer plan memory.gradient_checkpointing="))
+        self.assertIn("training.metric_for_best_model=rougeL", self.complete("trainer plan training.metric_for_best_model="))
+        self.assertEqual(self.complete("trainer plan save.steps="), ["save.steps=500"])
+
+    def test_names_to_explain(self):
+        self.assertIn("lora.r", self.complete("trainer explain lora."))
+        self.assertEqual(self.complete("trainer explain learning_"), ["learning_rate"])
+        self.assertIn("exit-75", self.complete("trainer explain exit-"))
+        self.assertEqual(self.complete("trainer explain lora.r optimizer.name=adamw_"), ["optimizer.name=adamw_8bit"])
 
     def test_presets(self):
         self.assertIn("flan_t5_xl.yaml", self.complete("trainer --config flan"))
