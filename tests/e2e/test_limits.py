@@ -24,14 +24,14 @@ class OneRank(EndToEnd):
     family = "t5"
 
     def test_a_rank_without_room_ends_with_words_or_trains(self):
-        limits, ends = (350, 450, 550, 650, 800, 1200), set()
+        limits, ends = (450, 600, 1600), set()
         for megabytes in limits:
             with self.subTest(megabytes):
                 output = self.scratch / f"limited-{megabytes}"
                 limit = f'[ "$RANK" = 1 ] && ulimit -v {megabytes * 1024}; exec "$0" "$@"'
                 codes, texts = InRanks(2, "--config", ROOT / "configs/tiny_t5.yaml", f"model.path={self.model}",
                                        f"data.train={self.data / 'train.jsonl'}", f"output_dir={output}", "device=cpu",
-                                       "training.num_threads=2", "max_steps=3", "lora.r=4", "parallel.timeout=4",
+                                       "training.num_threads=2", "max_steps=3", "lora.r=4", "parallel.timeout=20",
                                        before=("bash", "-c", limit)).wait()
                 self.assertIn(codes[1], (0, 5), texts)
                 self.assertIn(codes[0], (0, 5, 8), texts)  # 8: the other never came
