@@ -248,15 +248,21 @@ class Run:
         return _show.facts(self.state, last, total, left), share
 
     def _repr_mimebundle_(self, **_: Any) -> Dict[str, str]:
+        # What is shown does not change by itself.
+        notes = [] if self.is_over else ["it goes on in the background; .wait() shows it as it goes"]
+        return self.shown(notes)
+
+    def shown(self, notes: Sequence[str] = ()) -> Dict[str, str]:
+        """The run as it is now, as text and as HTML."""
         pieces, share = self.outline()
         total = (self._beginning() or (0, 0))[1]
         curve = _show.curve_svg(self._history.loss.points(), _show.evaluation_points(self._history.evaluations), total)
         name = str(self.output_dir)
         return {"text/plain": f"{name}  " + "  ".join(pieces),
-                "text/html": _show.run_html(name, pieces, share, curve, self.warnings[-_WARNINGS_SHOWN:])}
+                "text/html": _show.run_html(name, pieces, share, curve, [*self.warnings[-_WARNINGS_SHOWN:], *notes])}
 
     def __repr__(self) -> str:
-        return f"<Run {self._repr_mimebundle_()['text/plain']}>"
+        return f"<Run {self.shown()['text/plain']}>"
 
 
 def watch(output_dir: Union[str, "os.PathLike[str]"], show: Optional[bool] = None) -> Run:

@@ -62,7 +62,7 @@ class _Shown:
     """A run as it is now, for IPython."""
 
     def __init__(self, run: "Run") -> None:
-        self._bundle = run._repr_mimebundle_()
+        self._bundle = run.shown()
 
     def _repr_mimebundle_(self, **_: Any) -> Dict[str, str]:
         return self._bundle

@@ -34,13 +34,14 @@ void add_import_config(CLI::App& command) {
       ->type_name("FILE");
   command.footer(
       "What means something else here, and what is left out, stands at the top of the result, and on "
-      "stderr.");
+      "stderr. What the other program does without a key is written out where this one would do otherwise.");
   command.callback([options] {
     require_option(options->file, "import-config", "FILE (a configuration of another trainer)");
     if (!options->out.empty()) require_new_file(options->out, "import-config");
     const ImportedConfig imported = import_config(options->file);
     std::cerr << printable(options->file) << ": a configuration of " << imported.from << '\n';
     print_notes("What means something else here:", imported.changes);
+    print_notes("Their defaults, where ours are others:", imported.defaults);
     print_notes("What is left out:", imported.left_out);
     if (options->out.empty()) {
       std::cout << imported.yaml;

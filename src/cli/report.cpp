@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
 #include "cli/commands.h"

@@ -64,7 +64,7 @@ std::string with_names_inside(const std::string& name, const YAML::Node& value) 
   constexpr size_t kMost = 100;
   std::vector<std::string> names;
   add_names(name, "", value, names);
-  return names.empty() ? "" : concat(name, " (", join_some(names, kMost), ")");
+  return names.empty() ? "" : concat(name, ": {", join_some(names, kMost), "}");
 }
 
 bool is_true(const YAML::Node& node) {

@@ -14,6 +14,8 @@ struct ImportedConfig {
   std::string yaml;
   // What the same words mean differently here: "micro_batch_size: ...".
   std::vector<std::string> changes;
+  // What their program does without a key, and ours would do otherwise: "training.max_grad_norm: 1".
+  std::vector<std::string> defaults;
   // What is not in the result, with the reason: "deepspeed: ...".
   std::vector<std::string> left_out;
 };

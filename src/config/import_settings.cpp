@@ -227,8 +227,13 @@ void ImportedSettings::write_out_defaults() {
 ImportedConfig ImportedSettings::finish(const std::string& from, const std::string& opening) {
   accepted_yaml(opening);
   write_out_defaults();
-  const std::string text = accepted_yaml(opening);
-  return {from, text, changes_, left_out_};
+  ImportedConfig imported{from, accepted_yaml(opening), changes_, {}, left_out_};
+  for (const Setting& setting : settings_) {
+    const auto known = std::ranges::find(defaults_, setting.key(), &Setting::key);
+    if (known != defaults_.end() && known->from == setting.from)
+      imported.defaults.push_back(concat(setting.key(), ": ", setting.yaml));
+  }
+  return imported;
 }
 
 }  // namespace trainer::config

@@ -102,7 +102,7 @@ bool is_true(const YAML::Node& node);
 bool is_empty(const YAML::Node& node);  // absent, null, "", "None", [] or {}
 // Whether there is a mapping in it.
 bool has_names_inside(const YAML::Node& node);
-// "fsdp_config (min_num_params, xla)": the name of a key with those inside of its value, but for those that
+// "fsdp_config: {min_num_params, xla}": the name of a key with those inside of its value, but for those that
 // say nothing. "" if all of them say nothing.
 std::string with_names_inside(const std::string& name, const YAML::Node& value);
 // Whether it is what Hugging Face writes where nothing was chosen. `name` with its place: "fsdp_config.xla".

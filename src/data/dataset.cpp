@@ -80,6 +80,7 @@ struct Dataset::State {
   int64_t num_workers;
   std::string name;
   std::unique_ptr<RowEncoder> encoder;
+  std::optional<Survey> survey;  // without rows
   std::vector<Part> parts;
   std::vector<SampleSet> sets;
   int64_t size = 0;
@@ -138,6 +139,7 @@ void Dataset::State::open(const std::vector<DataSource>& sources, const RowChoic
   std::vector<RowFile> files;
   for (const fs::path& path : paths) files.push_back(RowFile::open(unpacked(path, cache, used), path));
   if (!encoder) make_encoder(files);
+  survey.emplace(*tokenizer, encoder->kind());
   take_a_look(files, choice);
   auto file = files.begin();
   for (size_t i = 0; i < sources.size(); i++) {
@@ -209,14 +211,14 @@ void Dataset::State::take_a_look(const std::vector<RowFile>& files, const RowCho
   first.max_samples = kSamples / static_cast<int64_t>(looked_at);
   for (size_t i = 0; i < files.size(); i += stride)
     some.push_back(
-        {files[i], build_index(files[i], *encoder, *tokenizer, {first, 1, {}, kBytes / looked_at}), 0});
+        {files[i], build_index(files[i], *encoder, *survey, {first, 1, {}, kBytes / looked_at}), 0});
   log::info(concat("data: a first look at ", name, " (all of it is read next):"));
   for (const std::string& line : described(report_of(some)).lines()) log::info("data:   " + line);
 }
 
 RowIndex Dataset::State::index_of(const RowFile& file, const RowChoice& choice) const {
   const auto build = [&](const fs::path& path) {
-    RowIndex index = build_index(file, *encoder, *tokenizer, {choice, num_workers, path});
+    RowIndex index = build_index(file, *encoder, *survey, {choice, num_workers, path});
     file.check_unchanged();
     return index;
   };
@@ -239,8 +241,8 @@ RowIndex Dataset::State::index_of(const RowFile& file, const RowChoice& choice) 
 }
 
 std::optional<KeptIndex> Dataset::State::kept_index(const RowFile& file, const RowChoice& choice) const {
-  const bool keep = !config.cache.empty() || file.bytes() >= kWorthKeeping;
-  if (!keep || tokenizer->fingerprint().empty()) return std::nullopt;
+  const bool is_small = config.cache.empty() && file.bytes() < kWorthKeeping;
+  if (is_small || tokenizer->fingerprint().empty()) return std::nullopt;
   const std::string made_of = fingerprint(file, choice);
   return KeptIndex{cache_folder(config.cache) / "index" / (checksum(made_of) + ".index"), made_of};
 }
@@ -253,7 +255,6 @@ std::string Dataset::State::fingerprint(const RowFile& file, const RowChoice& ch
                 "\nfirst ", choice.max_samples.value_or(-1));
 }
 
-// Returns the set of samples that starts at first_sample.
 SampleSet Dataset::State::set_of(int64_t first_sample, double weight) const {
   SampleSet set{.samples = size - first_sample, .weight = weight};
   for (const Part& part : parts) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <malloc.h>
 #include <map>
 #include <utility>
 #include <vector>
@@ -100,6 +101,7 @@ at::Tensor streamed_logits(const LogitsSource& source) {
   const std::unique_ptr<Model> model = source.adapter.empty()
                                            ? load_model(source.model, options)
                                            : load_with_adapter(source.model, source.adapter, options);
+  ::malloc_trim(0);  // what converting the weights has left free in the heap; a block in fp32 is large enough
   BlockStream stream(*model);
   const at::Tensor states = model->supervised_states(fixed_prompt(*model), ForwardContext{});
   stream.leave();

@@ -7,12 +7,12 @@
 #include <nlohmann/json.hpp>
 
 #include "trainer/base/error.h"
-#include "trainer/base/files.h"
 #include "trainer/base/strings.h"
 
 #include "base/text.h"
 #include "base/warn_once.h"
 #include "formats/generation_keys.h"
+#include "formats/json_file.h"
 
 namespace trainer {
 namespace {
@@ -49,8 +49,7 @@ class Reader {
  public:
   Reader(const fs::path& path, int64_t vocab_size) : path_(path), vocab_size_(vocab_size) {
     if (!fs::exists(path)) return;
-    values_ = json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
-    if (!values_.is_object()) throw FormatError(concat(path.string(), ": is no JSON object"));
+    values_ = read_json_object(path);
   }
 
   bool empty() const { return values_.is_null(); }

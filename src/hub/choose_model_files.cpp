@@ -32,9 +32,9 @@ constexpr std::array kTokenizers{"tokenizer.json", "spiece.model", "tokenizer.mo
 
 // "model-00001-of-00002.safetensors"
 bool is_shard(const std::string& path) {
-  constexpr std::string_view kForm = "model-ddddd-of-ddddd.safetensors";
+  constexpr std::string_view kForm = "model-#####-of-#####.safetensors";
   return std::ranges::equal(path, kForm,
-                            [](char c, char form) { return form == 'd' ? c >= '0' && c <= '9' : c == form; });
+                            [](char c, char form) { return form == '#' ? c >= '0' && c <= '9' : c == form; });
 }
 
 template <size_t N>

@@ -7,6 +7,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
+#include "base/foreign_errors.h"
 #include "base/yaml_text.h"
 
 namespace trainer::hub {

@@ -167,7 +167,8 @@ Listing Server::list() {
   const std::string revision = name_.revision.empty() ? "main" : name_.revision;
   net::Request listing = request(concat(settings_.endpoint, api_of(name_.kind), "/", name_.id, "/revision/",
                                         quoted(revision, ""), "?blobs=true"));
-  listing.max_redirects = 3;  // the repository may have been renamed
+  listing.max_redirects = 3;           // the repository may have been renamed
+  listing.longest_body = 500'000'000;  // some two million files
   const net::Response response = send_patiently(listing);
   if (!response.is_success()) refuse(response, {});
   try {

@@ -8,6 +8,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
+#include "base/foreign_errors.h"
 #include "base/warn_once.h"
 #include "formats/model_limits.h"
 #include "models/config_keys.h"
@@ -101,11 +102,13 @@ const Architecture& architecture_of(const nlohmann::json& config, const std::fil
 
 std::unique_ptr<Model> build_model(const Architecture& architecture, const nlohmann::json& config,
                                    bool separate_head, const std::filesystem::path& directory) {
+  const bool is_file = directory.extension() == ".json";
+  const std::string where = (is_file ? directory : directory / "config.json").string();
   try {
     refuse_other_kinds(config);
-    const bool is_file = directory.extension() == ".json";
-    check_config_keys(config, (is_file ? directory : directory / "config.json").string());
-    return architecture.make(config, separate_head);
+    check_config_keys(config, where);
+    return in_our_words(where, "copy or download it again",
+                        [&] { return architecture.make(config, separate_head); });
   } catch (const FormatError& error) {
     throw FormatError(concat((directory / "").string(), error.what()));
   }

@@ -84,6 +84,7 @@ const std::map<std::string_view, Names>& of_family() {
 
 // Notes of the program that wrote the file, and how Python finds its classes.
 const Names kRecords{"_attn_implementation",
+                     "_attn_implementation_autoset",
                      "_attn_implementation_internal",
                      "_commit_hash",
                      "_experts_implementation_internal",
@@ -120,7 +121,8 @@ const Names kTasks{"classifier_dropout", "cls_token_id",         "id2label",    
                    "n_positions",        "num_labels",           "prefix",      "problem_type",
                    "sep_token_id",       "task_specific_params", "unk_token_id"};
 // Settings of a family in files of another, or of older programs, that Transformers does not read either.
-const Names kNotRead{"rope_interleaved", "use_mrope"};
+const Names kNotRead{"full_attn_mod", "interpolate_factor", "rope_interleaved", "scalable_attention",
+                     "use_mrope"};
 
 bool is_in(const Names& names, std::string_view key) { return std::ranges::find(names, key) != names.end(); }
 

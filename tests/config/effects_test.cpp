@@ -162,7 +162,7 @@ class Effects : public ::testing::Test {
     for (const std::string& text : {typed, written}) {
       EXPECT_TRUE(contains(text, name + ": has no effect with")) << text;
       for (const State& state : condition.states) EXPECT_TRUE(contains(text, state.key)) << text;
-      if (condition.idle == Idle::contradicts) EXPECT_TRUE(contains(text, "contradict each other")) << text;
+      EXPECT_EQ(contains(text, "contradict each other"), condition.idle == Idle::contradicts) << text;
     }
   }
 

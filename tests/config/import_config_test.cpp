@@ -186,8 +186,8 @@ TEST_F(ImportConfigTest, AForeignKeyIsNamedInPlaceOfEveryValue) {
 
 TEST_F(ImportConfigTest, KeysInDatasetInfoAreNamed) {
   const std::string said = join(imported(kLlamaFactory).left_out, "\n");
-  for (const char* name : {"mine.subset", "mine.num_samples", "mine.columns (prompt)", "mine.tags (role_tag)",
-                           "lr_scheduler_kwargs (power)"})
+  for (const char* name : {"mine.subset", "mine.num_samples", "mine.columns: {prompt}",
+                           "mine.tags: {role_tag}", "lr_scheduler_kwargs: {power}"})
     EXPECT_TRUE(contains(said, name)) << name << " in " << said;
   EXPECT_TRUE(contains(imported(kLlamaFactory).yaml, "[org/set]"));
 }
@@ -220,6 +220,7 @@ TEST_F(ImportConfigTest, DefaultsOfHuggingFace) {
   EXPECT_EQ(config.training.logging_steps, 500);
   EXPECT_FALSE(config.training.tf32);
   EXPECT_TRUE(contains(imported(kHuggingFace).yaml, "learning_rate: 5.0e-05  # their default"));
+  EXPECT_TRUE(contains(join(imported(kHuggingFace).defaults), "optimizer.learning_rate: 5.0e-05"));
   // What is given is not a default, and what is the same is not written.
   const std::string given = imported(concat(kHuggingFace, "learning_rate: 1e-3\nmax_grad_norm: 0\n")).yaml;
   EXPECT_TRUE(contains(given, "learning_rate: 0.001\n")) << given;

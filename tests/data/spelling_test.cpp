@@ -8,14 +8,14 @@
 namespace trainer {
 namespace {
 
-using Texts = std::set<std::string>;
+using Characters = std::set<std::string>;
 
 std::unique_ptr<Tokenizer> golden_tokenizer(const std::string& name) {
   return load_tokenizer(std::filesystem::path(SOURCE_DIR) / "tests/goldens/text" / name);
 }
 
-Texts lost_of(const Tokenizer& tokenizer, std::string_view text) {
-  Texts lost;
+Characters lost_of(const Tokenizer& tokenizer, std::string_view text) {
+  Characters lost;
   Spelling(tokenizer).find_lost(text, lost);
   return lost;
 }
@@ -23,15 +23,15 @@ Texts lost_of(const Tokenizer& tokenizer, std::string_view text) {
 TEST(SpellingTest, T5LosesLineEndsTabsAndRepeatedBlanks) {
   for (const char* name : {"t5", "t5_json"}) {
     const auto t5 = golden_tokenizer(name);
-    EXPECT_EQ(lost_of(*t5, "one\ntwo\n  three"), (Texts{"\n", "  "})) << name;
-    EXPECT_EQ(lost_of(*t5, "a\tb\r\n"), (Texts{"\t", "\r", "\n"})) << name;
-    EXPECT_EQ(lost_of(*t5, "plain words here"), Texts{}) << name;
+    EXPECT_EQ(lost_of(*t5, "one\ntwo\n  three"), (Characters{"\n", "  "})) << name;
+    EXPECT_EQ(lost_of(*t5, "a\tb\r\n"), (Characters{"\t", "\r", "\n"})) << name;
+    EXPECT_EQ(lost_of(*t5, "plain words here"), Characters{}) << name;
   }
 }
 
 TEST(SpellingTest, ACharacterThatNormalizationReplacesIsLost) {
   const auto t5 = golden_tokenizer("t5");
-  EXPECT_EQ(lost_of(*t5, "ﬁne\u00a0e\u0301"), (Texts{"ﬁ", "\u00a0"})) << "a composed é is the same text";
+  EXPECT_EQ(lost_of(*t5, "ﬁne\u00a0e\u0301"), (Characters{"ﬁ", "\u00a0"})) << "a composed é is the same text";
 }
 
 TEST(SpellingTest, TokenizersOfBytesKeepEverything) {
@@ -43,7 +43,7 @@ TEST(SpellingTest, TokenizersOfBytesKeepEverything) {
 TEST(SpellingTest, AddedTokensMendIt) {
   const auto t5 = golden_tokenizer("t5");
   t5->add_tokens({"\n", "\t", "  "});
-  EXPECT_EQ(lost_of(*t5, "a\tb\nc  d"), Texts{});
+  EXPECT_EQ(lost_of(*t5, "a\tb\nc  d"), Characters{});
 }
 
 class SpellingReport : public DataTest {
@@ -59,14 +59,16 @@ TEST_F(SpellingReport, NamesTheRowsWhatIsLostAndTheCure) {
   const Dataset data = Dataset::open({path}, config_, *t5_of_goldens_, true);
   const DataReport& report = data.report();
   EXPECT_EQ(report.unspelled.count, 2) << "of inputs nothing is learned";
-  EXPECT_EQ(report.unspelled_characters, (Texts{"\t", "\n", "  "}));
+  EXPECT_EQ(report.unspelled_characters, (Characters{"\t", "\n", "  "}));
   const std::string lines = join(report.lines(), "\n");
   EXPECT_TRUE(has(lines,
                   "warning: the tokenizer does not keep tabs, line ends, repeated blanks of what is learned "
                   "in 2 (66.7 %) rows: "));
   EXPECT_TRUE(has(lines, "(model.add_tokens=[\"\\t\",\"\\n\",\"  \"])"));
-  EXPECT_TRUE(has(to_text({.train = report}, {}), "not kept"));
-  EXPECT_TRUE(has(to_json_text({.train = report}), "\"unspelled\""));
+  RunDataReport shown;
+  shown.train = report;
+  EXPECT_TRUE(has(to_text(shown, {}), "not kept"));
+  EXPECT_TRUE(has(to_json_text(shown), "\"unspelled\""));
 }
 
 TEST_F(SpellingReport, NamesAnswersOfConversations) {
@@ -74,7 +76,7 @@ TEST_F(SpellingReport, NamesAnswersOfConversations) {
   const std::string path = write("r.jsonl",
                                  "{\"messages\": [{\"role\": \"user\", \"content\": \"a\\nb\"}, "
                                  "{\"role\": \"assistant\", \"content\": \"c\\td\"}]}\n");
-  EXPECT_EQ(Dataset::open({path}, config_, *t5_of_goldens_, true).report().unspelled_characters, Texts{"\t"});
+  EXPECT_EQ(Dataset::open({path}, config_, *t5_of_goldens_, true).report().unspelled_characters, Characters{"\t"});
 }
 
 TEST_F(SpellingReport, WarnsOfBosThatTheTextHasAlready) {

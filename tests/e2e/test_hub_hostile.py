@@ -24,7 +24,7 @@ class Names(Hub):
         self.server.fail(lambda handler, _: handler.answer(200, body), times=99, path="/api/models/")
 
     def tagged_as(self, etag):
-        self.server.fail(lambda handler, _: handler.answer(200, FILES["config.json"], ETag=etag), times=99, path="config.json")
+        self.server.fail(lambda handler, _: handler.answer(200, FILES["config.json"], ETag=etag), times=99, path="/config.json")
 
     def entries_outside(self):
         """What is neither a folder nor in the cache."""

@@ -58,6 +58,7 @@ class Runs(EndToEnd):
         run = self.start("steps", **{"save.strategy": "steps"})
         for step in run:
             self.assertEqual(run.state, "running")
+            self.assertIn(".wait()", run._repr_mimebundle_()["text/html"])
             if step.step == 5:
                 break
         self.assertFalse(run.is_over)  # leaving the loop does not end it

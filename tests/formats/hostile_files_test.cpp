@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 using test::TemporaryDirectory;
 using test::wrong_words;
 
-const fs::path kGoldens = fs::path(SOURCE_DIR) / "tests/goldens";
+const fs::path kGoldenFiles = fs::path(SOURCE_DIR) / "tests/goldens";
 
 void put(const fs::path& file, const std::string& text) {
   std::ofstream(file, std::ios::binary | std::ios::trunc) << text;
@@ -54,7 +54,7 @@ int read_all(const TemporaryDirectory& directory, const std::string& name, const
 TEST(HostileFiles, ConfigOfAModel) {
   const TemporaryDirectory directory(test::memory_path());
   for (const char* model : {"qwen2_yarn", "gemma3", "t5_v1_0"}) {
-    const std::string json = read_file(kGoldens / "models" / model / "model/config.json");
+    const std::string json = read_file(kGoldenFiles / "models" / model / "model/config.json");
     const int count = read_all(directory, "config.json", json, [&] { read_model_config(directory.path()); });
     EXPECT_GT(count, 500) << model;
   }
@@ -62,7 +62,7 @@ TEST(HostileFiles, ConfigOfAModel) {
 
 TEST(HostileFiles, ConfigOfAnAdapter) {
   const TemporaryDirectory directory(test::memory_path());
-  const std::string json = read_file(kGoldens / "models/llama_patterns/adapter/adapter_config.json");
+  const std::string json = read_file(kGoldenFiles / "models/llama_patterns/adapter/adapter_config.json");
   const int count = read_all(directory, "adapter_config.json", json, [&] {
     read_adapter_config(directory.path());
     base_directory(directory.path());
@@ -72,7 +72,7 @@ TEST(HostileFiles, ConfigOfAnAdapter) {
 
 TEST(HostileFiles, IndexOfWeights) {
   const TemporaryDirectory directory(test::memory_path());
-  fs::copy(kGoldens / "formats/llama_sharded", directory.path(), fs::copy_options::recursive);
+  fs::copy(kGoldenFiles / "formats/llama_sharded", directory.path(), fs::copy_options::recursive);
   const std::string name = "model.safetensors.index.json", json = read_file(directory / name);
   EXPECT_GT(read_all(directory, name, json, [&] { read_model_weights(directory.path()); }), 100);
 }
@@ -99,7 +99,7 @@ TEST(HostileFiles, HeaderOfWeights) {
 
 TEST(HostileFiles, StateOfTransformers) {
   const TemporaryDirectory directory(test::memory_path());
-  const std::string json = read_file(kGoldens / "formats/trainer_state.json");
+  const std::string json = read_file(kGoldenFiles / "formats/trainer_state.json");
   EXPECT_GT(read_all(directory, kTrainerStateFile, json, [&] { read_trainer_state(directory.path()); }), 500);
 }
 

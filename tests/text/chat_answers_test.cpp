@@ -30,8 +30,8 @@ std::vector<std::string> answers(const std::string& source, const Json& messages
   const RenderedChat rendered = chat(source).render_with_answers(messages, tools);
   EXPECT_EQ(rendered.text, chat(source).render(messages, tools));
   std::vector<std::string> texts;
-  for (const auto& [message, begin, end] : rendered.answers)
-    texts.push_back(rendered.text.substr(begin, end - begin));
+  for (const auto& answer : rendered.answers)
+    texts.push_back(rendered.text.substr(answer.begin, answer.end - answer.begin));
   return texts;
 }
 using Texts = std::vector<std::string>;

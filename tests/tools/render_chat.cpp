@@ -23,11 +23,11 @@ int main() {
             chat.render_with_answers(request["messages"], request["tools"], request["variables"]);
         answer["text"] = chatted.text;
         answer["answers"] = Json::array();
-        for (const auto& [message, begin, end] : chatted.answers)
-          answer["answers"].push_back({{"message", message},
-                                       {"text", chatted.text.substr(begin, end - begin)},
-                                       {"begin", begin},
-                                       {"end", end}});
+        for (const auto& part : chatted.answers)
+          answer["answers"].push_back({{"message", part.message},
+                                       {"text", chatted.text.substr(part.begin, part.end - part.begin)},
+                                       {"begin", part.begin},
+                                       {"end", part.end}});
       } else {
         answer["text"] = chat.render(request["messages"], request["tools"], request["variables"]);
       }

@@ -7,6 +7,8 @@
 #include "trainer/base/strings.h"
 #include "trainer/text/metrics.h"
 
+#include "text/tokenizer/json_reader.h"
+
 namespace trainer {
 namespace {
 
@@ -68,10 +70,15 @@ std::vector<std::pair<std::string, double>> TextMetrics::values() const {
   return out;
 }
 
+// Values are compared by recursion: what is nested deeper than any answer counts as no JSON.
+static nlohmann::json parse_answer(std::string_view text) {
+  constexpr int kDeepest = 500;
+  if (nested_too_deep(text, kDeepest)) return nlohmann::json::value_t::discarded;
+  return nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+}
+
 void JsonValidity::add(std::string_view prediction, std::string_view target) {
-  using nlohmann::json;
-  const json expected = json::parse(target, nullptr, /*allow_exceptions=*/false);
-  const json predicted = json::parse(prediction, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json expected = parse_answer(target), predicted = parse_answer(prediction);
   count_++;
   json_targets_ += expected.is_structured() ? 1 : 0;
   valid_ += predicted.is_discarded() ? 0 : 1;
