@@ -56,6 +56,7 @@ void require_threads(int64_t count, const std::string& key) {
 }
 
 void throw_no_threads(const std::string& key, int64_t wanted, int64_t given) {
+  require_room_for_threads(wanted - given, key);  // where memory is limited, that is the reason
   throw of_family(ErrorCode::no_threads, ConfigError(concat(key, ": the system gives ", given, " of the ",
                                                             wanted, " threads asked for (", kLimits,
                                                             "); ask for fewer, or raise the limit")));

@@ -13,7 +13,7 @@ namespace {
 class CountingTokenizer : public WordTokenizer {
  public:
   std::vector<int32_t> encode(std::string_view text, bool add_special_tokens) const override {
-    calls++;
+    if (text != "a") calls++;  // which every start asks, to learn what the tokenizer can spell
     return WordTokenizer::encode(text, add_special_tokens);
   }
   std::string fingerprint() const override { return name; }
