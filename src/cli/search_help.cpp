@@ -44,6 +44,8 @@ const std::multimap<std::string, std::string> kSynonyms{
     {"download", "downloads"},
     {"dpo", "what is not here"},
     {"early", "early stopping"},
+    {"epoch", "num train epochs"},
+    {"epochs", "num train epochs"},
     {"eval", "evaluation"},
     {"exploding", "nan"},
     {"fast", "speed"},

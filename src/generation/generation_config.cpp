@@ -127,7 +127,7 @@ class Reader {
     }
     if (unknown.empty()) return;
     warn_once(concat(path_.string(), ": unknown keys are ignored: ", join_some(unknown),
-                     " (docs/model-files.md lists those that are read)"));
+                     " (docs/dev/model-files.md lists those that are read)"));
   }
 
   // An unsupported key may only have the value that changes nothing.
