@@ -79,7 +79,7 @@ TEST(CatchOom, ReadsWhatTheGpusAllocatorSays) {
   EXPECT_EQ(oom->asked, 1'610'612'736);
   EXPECT_EQ(oom->free, 536'870'912);
   EXPECT_EQ(oom->allocated, int64_t{81} << 28);
-  EXPECT_EQ(oom->message, "out of memory on the GPU: 1.61 GB asked for, 537 MB free, 21.7 GB allocated");
+  EXPECT_EQ(oom->message, "out of memory on the GPU: 1.61 GB asked for, 536.9 MB free, 21.7 GB allocated");
   EXPECT_EQ(oom->numbers(), "1.61 GB asked for, 536.9 MB free, 21.7 GB allocated");
 }
 
