@@ -67,9 +67,11 @@ std::vector<std::string> candidates(const std::string& name) {
   std::vector<std::string> values;
   if (name == "lora") return {"{}", "null"};
   const Key& key = *config::find_key(name);
-  if (const std::string standard = config::default_as_yaml(key); standard != "null") values = {standard};
+  if (const std::string standard = config::default_as_yaml(key);
+      standard != "null" && key.default_word.empty())
+    values = {standard};
   values.insert(values.end(), key.choices.begin(), key.choices.end());
-  for (const char* value : {"true", "false", "1", "20", "0.5", "x", "cpu", "auto", "never", "null"})
+  for (const char* value : {"true", "false", "0", "1", "20", "0.5", "x", "cpu", "auto", "never", "null"})
     values.emplace_back(value);
   return values;
 }
