@@ -26,19 +26,31 @@ std::string join_some(const std::vector<std::string>& items, size_t most, std::s
   return concat(join(shown, separator), in_lines ? separator : " ", "and ", more, " more");
 }
 
+namespace {
+
+bool are_continuations(std::string_view bytes) {
+  return std::ranges::all_of(bytes, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; });
+}
+
+}  // namespace
+
 std::string one_line(std::string_view text, size_t characters) {
   std::string out;
   for (size_t at = 0; at < text.size(); characters--) {
     if (characters == 0) return out + "…";
     const auto first = static_cast<unsigned char>(text[at]);
-    const size_t length = first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+    size_t length = first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+    const bool is_utf8 =
+        first < 0x80 ||
+        (first >= 0xc2 && are_continuations(text.substr(at + 1, length - 1)) && text.size() - at >= length);
+    if (!is_utf8) length = 1;  // what follows is looked at by itself
     const std::string_view character = text.substr(at, length);
     const unsigned char last = static_cast<unsigned char>(character.back());
     char escape[8];
     std::snprintf(escape, sizeof escape, "\\x%02x", last);
     if (character == "\n" || character == "\t" || character == "\r") {
       out += character == "\n" ? "\\n" : character == "\t" ? "\\t" : "\\r";
-    } else if (first < 0x20 || first == 0x7f || (first == 0xc2 && last < 0xa0)) {
+    } else if (!is_utf8 || first < 0x20 || first == 0x7f || (first == 0xc2 && last < 0xa0)) {
       out += escape;
     } else {
       out += character;

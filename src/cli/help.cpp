@@ -279,6 +279,7 @@ void show_topic(const CLI::App& app, const std::string& word) {
   const std::vector<HelpEntry> entries = all_entries(app);
   std::vector<const HelpEntry*> answers = best_answers(entries, word);
   std::optional<std::string> text = exact_answer(app, word);
+  if (!text && word.starts_with("exit-")) refuse(app, word);
   if (!text) text = foreign_answer(word, answers);
   if (text) {
     std::erase_if(answers, [&](const HelpEntry* entry) { return entry->name == word; });

@@ -44,6 +44,8 @@ const std::multimap<std::string, std::string> kSynonyms{
     {"download", "downloads"},
     {"dpo", "what is not here"},
     {"early", "early stopping"},
+    {"epoch", "num train epochs"},
+    {"epochs", "num train epochs"},
     {"eval", "evaluation"},
     {"exploding", "nan"},
     {"fast", "speed"},
@@ -171,7 +173,7 @@ double share_of(const Words& phrase, const Words& title) {
 }
 
 double value_in(const Searched& searched, const Words& phrase) {
-  constexpr double kTitle = 6, kName = 5, kText = 2, kUsualLength = 120;
+  constexpr double kTitle = 6, kName = 6, kText = 2, kUsualLength = 120;
   const auto count = static_cast<double>(count_of(phrase, searched.text));
   const double length = static_cast<double>(searched.text.size()) / kUsualLength;
   return kTitle * share_of(phrase, searched.title) + kName * share_of(phrase, searched.name) +

@@ -78,12 +78,15 @@ bool is_ready_for_data(const std::string& key, const Condition& condition, const
          source_and_line(origin).first != source_and_line(place_set(config, kTrainingData)).first;
 }
 
-// " (my.yaml:3:15)"; of the file in which the key itself stands, only the line.
-std::string place_of(const std::string& other, const std::string& origin, const Config& config) {
-  const std::string place = place_set(config, other);
+// " (my.yaml:3:15 says no)"; of the file in which the key itself stands, only the line.
+std::string place_of(const State& state, const std::string& origin, const Config& config) {
+  const std::string place = place_set(config, state.key);
   if (place.empty()) return "";
   const auto [source, line] = source_and_line(place);
-  return concat(" (", line.empty() || source != source_and_line(origin).first ? place : "line " + line, ")");
+  const bool same_file = !line.empty() && source == source_and_line(origin).first;
+  const Key* key = find_key(state.key);
+  const std::string value = state.among || key == nullptr ? "" : " says " + value_as_yaml(*key, config);
+  return concat(" (", same_file ? "line " + line : place, value, ")");
 }
 
 // "has no effect with save.strategy: no (my.yaml:3:15)", with the values and places of the other keys.
@@ -96,7 +99,7 @@ std::string idle_in_words(const Key& key, const Condition& condition, const Conf
       std::erase_if(values, [&](const std::string& value) { return !has_value(config, state.key, value); });
     words.push_back(waits_for_data(state, config)
                         ? "without data.eval"
-                        : in_words(state, values) + place_of(state.key, origin, config));
+                        : in_words(state, values) + place_of(state, origin, config));
   }
   return concat("has no effect ", join(words, " and "));
 }

@@ -107,7 +107,7 @@ Origin origin_of(const YAML::Node& root) {
 }  // namespace
 
 ImportedConfig import_config(const std::filesystem::path& file) {
-  const YAML::Node root = read_mapping(file);
+  const YAML::Node root = in_family(ErrorCode::config_file, [&] { return read_mapping(file); });
   GivenKeys keys(root);
   config::ImportedSettings settings;
   const Origin origin = origin_of(root);

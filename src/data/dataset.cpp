@@ -80,11 +80,11 @@ struct Dataset::State {
   int64_t num_workers;
   std::string name;
   std::unique_ptr<RowEncoder> encoder;
-  std::optional<Survey> survey;  // without rows
   std::vector<Part> parts;
   std::vector<SampleSet> sets;
   int64_t size = 0;
   DataReport report;
+  mutable std::optional<Survey> survey;  // without rows; a stored index needs none
 
   const Part& part_of(int64_t index) const {
     const auto next = std::ranges::upper_bound(parts, index, {}, &Part::first_sample);
@@ -116,6 +116,7 @@ struct Dataset::State {
   void make_encoder(const std::vector<RowFile>& files);
   void take_a_look(const std::vector<RowFile>& files, const RowChoice& choice) const;
   RowIndex index_of(const RowFile& file, const RowChoice& choice) const;
+  const Survey& empty_survey() const;
   std::optional<KeptIndex> kept_index(const RowFile& file, const RowChoice& choice) const;
   std::string fingerprint(const RowFile& file, const RowChoice& choice) const;
   SampleSet set_of(int64_t first_sample, double weight) const;
@@ -139,7 +140,6 @@ void Dataset::State::open(const std::vector<DataSource>& sources, const RowChoic
   std::vector<RowFile> files;
   for (const fs::path& path : paths) files.push_back(RowFile::open(unpacked(path, cache, used), path));
   if (!encoder) make_encoder(files);
-  survey.emplace(*tokenizer, encoder->kind());
   take_a_look(files, choice);
   auto file = files.begin();
   for (size_t i = 0; i < sources.size(); i++) {
@@ -211,14 +211,19 @@ void Dataset::State::take_a_look(const std::vector<RowFile>& files, const RowCho
   first.max_samples = kSamples / static_cast<int64_t>(looked_at);
   for (size_t i = 0; i < files.size(); i += stride)
     some.push_back(
-        {files[i], build_index(files[i], *encoder, *survey, {first, 1, {}, kBytes / looked_at}), 0});
+        {files[i], build_index(files[i], *encoder, empty_survey(), {first, 1, {}, kBytes / looked_at}), 0});
   log::info(concat("data: a first look at ", name, " (all of it is read next):"));
   for (const std::string& line : described(report_of(some)).lines()) log::info("data:   " + line);
 }
 
+const Survey& Dataset::State::empty_survey() const {
+  if (!survey) survey.emplace(*tokenizer, encoder->kind());
+  return *survey;
+}
+
 RowIndex Dataset::State::index_of(const RowFile& file, const RowChoice& choice) const {
   const auto build = [&](const fs::path& path) {
-    RowIndex index = build_index(file, *encoder, *survey, {choice, num_workers, path});
+    RowIndex index = build_index(file, *encoder, empty_survey(), {choice, num_workers, path});
     file.check_unchanged();
     return index;
   };

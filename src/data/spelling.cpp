@@ -42,7 +42,8 @@ bool Spelling::is_lost(const std::string& character) const {
   const std::vector<int32_t> ids = tokenizer_->encode(text, /*add_special_tokens=*/false);
   if (const auto unknown = tokenizer_->unk_id(); unknown && std::ranges::find(ids, *unknown) != ids.end())
     return false;
-  const std::string back = tokenizer_->decode(ids, /*skip_special_tokens=*/false);
+  std::string back = tokenizer_->decode(ids, /*skip_special_tokens=*/false);
+  back.erase(0, back.find_first_not_of(' '));  // some add one
   return back.find(character) == std::string::npos &&
          to_normal_form(back, NormalForm::c) != to_normal_form(text, NormalForm::c);
 }

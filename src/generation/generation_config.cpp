@@ -23,26 +23,24 @@ namespace fs = std::filesystem;
 constexpr const char* kFile = "generation_config.json";
 
 // Ways of generating, and changes to the scores, that are not supported, with the value that changes nothing.
-const std::pair<std::string_view, json> kRefused[]{
-    {"penalty_alpha", 0.0},
-    {"num_beam_groups", 1},
-    {"diversity_penalty", 0.0},
-    {"constraints", nullptr},
-    {"force_words_ids", nullptr},
-    {"dola_layers", nullptr},
-    {"guidance_scale", 1.0},
-    {"sequence_bias", nullptr},
-    {"encoder_repetition_penalty", 1.0},
-    {"encoder_no_repeat_ngram_size", 0},
-    {"bad_words_ids", nullptr},
-    {"exponential_decay_length_penalty", nullptr},
-    {"watermarking_config", nullptr},
-    {"token_healing", false},
-    {"typical_p", 1.0},
-    {"epsilon_cutoff", 0.0},
-    {"eta_cutoff", 0.0},
-    {"top_h", nullptr},
-    {"max_time", nullptr}};  // the answer would depend on the speed of the machine
+const std::pair<std::string_view, json> kRefused[]{{"penalty_alpha", 0.0},
+                                                   {"num_beam_groups", 1},
+                                                   {"diversity_penalty", 0.0},
+                                                   {"constraints", nullptr},
+                                                   {"force_words_ids", nullptr},
+                                                   {"dola_layers", nullptr},
+                                                   {"guidance_scale", 1.0},
+                                                   {"sequence_bias", nullptr},
+                                                   {"encoder_repetition_penalty", 1.0},
+                                                   {"encoder_no_repeat_ngram_size", 0},
+                                                   {"bad_words_ids", nullptr},
+                                                   {"exponential_decay_length_penalty", nullptr},
+                                                   {"watermarking_config", nullptr},
+                                                   {"token_healing", false},
+                                                   {"typical_p", 1.0},
+                                                   {"epsilon_cutoff", 0.0},
+                                                   {"eta_cutoff", 0.0},
+                                                   {"top_h", nullptr}};
 
 // One JSON file with errors that name it.
 class Reader {
@@ -129,13 +127,13 @@ class Reader {
     }
     if (unknown.empty()) return;
     warn_once(concat(path_.string(), ": unknown keys are ignored: ", join_some(unknown),
-                     " (docs/model-files.md lists those that are read)"));
+                     " (docs/dev/model-files.md lists those that are read)"));
   }
 
   // An unsupported key may only have the value that changes nothing.
-  void refuse_unless(const char* key, const json& neutral) const {
+  void refuse_unless(const char* key, const json& neutral, const char* why = "") const {
     const json* found = find(key);
-    if (found != nullptr && *found != neutral) refuse(key, *found);
+    if (found != nullptr && *found != neutral) refuse(key, *found, why);
   }
   void refuse_value(const char* key, const char* value) const {
     const json* found = find(key);
@@ -155,9 +153,10 @@ class Reader {
     const auto number = value.get<double>();
     return number >= static_cast<double>(least) && number <= static_cast<double>(most);
   }
-  [[noreturn]] void refuse(const char* key, const json& value) const {
+  [[noreturn]] void refuse(const char* key, const json& value, const char* why = "") const {
     throw FormatError(concat(path_.string(), ": ", key, " (", value.dump().substr(0, 40),
-                             ") is not supported in generation; remove it from the file if it is not "
+                             ") is not supported in generation", why,
+                             "; remove it from the file if it is not "
                              "needed"));
   }
   [[noreturn]] void wrong(const char* key, const std::string& expected) const {
@@ -173,6 +172,9 @@ class Reader {
 
 void refuse_unsupported(const Reader& file) {
   for (const auto& [key, value] : kRefused) file.refuse_unless(key.data(), value);
+  file.refuse_unless(
+      "max_time", nullptr,
+      ": an answer would depend on the speed of the machine; max_new_tokens and stop_strings end it");
   file.refuse_value("cache_implementation", "quantized");
 }
 

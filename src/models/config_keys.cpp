@@ -168,7 +168,8 @@ void check_config_keys(const nlohmann::json& config, const std::string& where) {
   }
   if (unknown.empty()) return;
   warn_once(concat(where, ": keys that model_type ", model_type, " does not have are ignored, as in ",
-                   "Transformers: ", join_some(unknown), " (docs/model-files.md lists those that are read)"));
+                   "Transformers: ", join_some(unknown),
+                   " (docs/dev/model-files.md lists those that are read)"));
 }
 
 }  // namespace trainer

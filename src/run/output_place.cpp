@@ -35,9 +35,9 @@ std::vector<fs::path> homes() {
 
 // Returns what the directory is for, if it is not for a run: "your home directory"; else "".
 std::string other_purpose(const fs::path& directory) {
-  static constexpr std::array kSystem{"/bin",   "/boot", "/dev",       "/dev/shm", "/etc",    "/home", "/lib",
-                                      "/lib64", "/opt",  "/proc",      "/root",    "/run",    "/sbin", "/sys",
-                                      "/tmp",   "/usr",  "/usr/local", "/var",     "/var/tmp"};
+  static constexpr std::array kSystem{"/bin", "/boot",  "/dev",       "/dev/shm", "/etc",    "/home",
+                                      "/lib", "/lib64", "/opt",       "/root",    "/run",    "/sbin",
+                                      "/tmp", "/usr",   "/usr/local", "/var",     "/var/tmp"};
   std::error_code ignored;
   const auto is = [&](const fs::path& place) { return fs::equivalent(directory, place, ignored); };
   if (std::ranges::any_of(homes(), is)) return "your home directory";

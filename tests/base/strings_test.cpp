@@ -22,6 +22,10 @@ TEST(Strings, OneLineShowsWhatATerminalWouldObey) {
   EXPECT_EQ(one_line("a\nb\t\r", 10), "a\\nb\\t\\r");
   EXPECT_EQ(one_line("\x1b[31mred\x7f \xc2\x9b", 20), "\\x1b[31mred\\x7f \\x9b");
   EXPECT_EQ(one_line("naïve 日本 👍", 10), "naïve 日本 👍");
+  EXPECT_EQ(one_line("\xf4"
+                     "ab\x1b[\xe6\x97",
+                     20),
+            "\\xf4ab\\x1b[\\xe6\\x97");  // no UTF-8, and what follows
   EXPECT_EQ(one_line("naïve 日本 👍", 9), "naïve 日本 …");
 }
 

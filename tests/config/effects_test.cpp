@@ -67,9 +67,11 @@ std::vector<std::string> candidates(const std::string& name) {
   std::vector<std::string> values;
   if (name == "lora") return {"{}", "null"};
   const Key& key = *config::find_key(name);
-  if (const std::string standard = config::default_as_yaml(key); standard != "null") values = {standard};
+  if (const std::string standard = config::default_as_yaml(key);
+      standard != "null" && key.default_word.empty())
+    values = {standard};
   values.insert(values.end(), key.choices.begin(), key.choices.end());
-  for (const char* value : {"true", "false", "1", "20", "0.5", "x", "cpu", "auto", "never", "null"})
+  for (const char* value : {"true", "false", "0", "1", "20", "0.5", "x", "cpu", "auto", "never", "null"})
     values.emplace_back(value);
   return values;
 }
@@ -250,6 +252,7 @@ TEST_F(Effects, TheseKeysAlwaysHaveOne) {
                                        "save.result_dtype",
                                        "save.async",
                                        "observe.tensorboard",
+                                       "observe.report_to",
                                        "observe.report_minutes",
                                        "memory.gradient_checkpointing",
                                        "memory.rehearse",
@@ -271,16 +274,18 @@ TEST_F(Effects, TwoKeysThatContradictEachOtherAreAnErrorWithBothPlaces) {
   const std::string preset = "save:\n  strategy: \"no\"\n";
   EXPECT_TRUE(
       contains(message(preset, {"save.steps=5"}), "override 'save.steps=5': save.steps: has no effect"));
-  EXPECT_TRUE(contains(message(preset, {"save.steps=5"}),
-                       "without save.strategy: steps (" + (directory_ / "my.yaml").string() + ":2:13)"));
-  EXPECT_TRUE(contains(message(preset + "  steps: 500\n"), "my.yaml:3:10: save.steps: has no effect"));
-  EXPECT_TRUE(contains(message(preset + "  steps: 500\n"), "save.strategy: steps (line 2)"));
   EXPECT_TRUE(
-      contains(message("", {"save.steps=5", "save.strategy=epoch"}), "(override 'save.strategy=epoch')"));
+      contains(message(preset, {"save.steps=5"}),
+               "without save.strategy: steps (" + (directory_ / "my.yaml").string() + ":2:13 says \"no\")"));
+  EXPECT_TRUE(contains(message(preset + "  steps: 500\n"), "my.yaml:3:10: save.steps: has no effect"));
+  EXPECT_TRUE(contains(message(preset + "  steps: 500\n"), "save.strategy: steps (line 2 says \"no\")"));
+  EXPECT_TRUE(contains(message("", {"save.steps=5", "save.strategy=epoch"}),
+                       "(override 'save.strategy=epoch' says epoch)"));
   write("base.yaml", preset);
-  EXPECT_TRUE(contains(message("extends: base\nsave: {steps: 5}\n"), "base.yaml:2:13)"));
-  EXPECT_TRUE(contains(message("data: {eval: 0.1}\ntraining: {eval_strategy: epoch, eval_steps: 10}\n"),
-                       "training.eval_steps: has no effect without training.eval_strategy: steps (line 2)"));
+  EXPECT_TRUE(contains(message("extends: base\nsave: {steps: 5}\n"), "base.yaml:2:13 says"));
+  EXPECT_TRUE(contains(
+      message("data: {eval: 0.1}\ntraining: {eval_strategy: epoch, eval_steps: 10}\n"),
+      "training.eval_steps: has no effect without training.eval_strategy: steps (line 2 says epoch)"));
 }
 
 TEST_F(Effects, WhatALaterLayerSwitchesOffIsNoContradiction) {
@@ -289,7 +294,7 @@ TEST_F(Effects, WhatALaterLayerSwitchesOffIsNoContradiction) {
   ASSERT_EQ(idle.size(), 1u);
   EXPECT_EQ(idle[0].text, file.string() +
                               ":2:10: save.steps: has no effect without save.strategy: steps (override "
-                              "'save.strategy=no')");
+                              "'save.strategy=no' says \"no\")");
   EXPECT_TRUE(idle[0].overridden);
   EXPECT_EQ(named(load_config(write("top.yaml", "extends: mine\nsave: {strategy: \"no\"}\n"), {})),
             std::vector<std::string>{"save.steps"});

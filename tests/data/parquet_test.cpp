@@ -143,10 +143,10 @@ TEST_F(Parquet, BytesAreTextOnlyWhereTheyAreAskedFor) {
 
 TEST_F(Parquet, DamageIsNamedByFileRowGroupAndColumn) {
   EXPECT_TRUE(starts(error_of([&] { open(write("text.parquet", "{\"input\": \"one\"}\n")); }),
-                     "text.parquet: is no Parquet file, or is damaged: "));
+                     "text.parquet: is no Parquet file, or is damaged or incomplete; "));
   const std::string whole = read_file(golden("pairs.none.parquet"));
   EXPECT_TRUE(starts(error_of([&] { open(write("cut.parquet", whole.substr(0, whole.size() / 2))); }),
-                     "cut.parquet: is no Parquet file, or is damaged: "));
+                     "cut.parquet: is no Parquet file, or is damaged or incomplete; "));
   // The first page of the column `input`.
   const std::string said = error_of([&] { open(changed("pairs.zstd.parquet", 4, 12)); });
   EXPECT_TRUE(starts(said, "pairs.zstd.parquet: row group 0 (from row 1), column \"input\": "));

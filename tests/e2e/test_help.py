@@ -103,7 +103,7 @@ class Help(EndToEnd):
         "epochs": "epochs", "epoch": "epoch", "learning rate": "learning rate", "lr": "learning rate", "batch size": "batch",
         "notebook": "notebook", "python": "Python", "benchmark": "[Bb]enchmark", "lm-eval": "lm-eval|[Bb]enchmark",
         "7b": "7B", "qlora": "QLoRA|4 bits", "multi gpu": "GPUs", "ddp": "GPUs", "fsdp": "GPUs|shard", "deepspeed": "GPUs|shard",
-        "gguf": "GGUF", "vllm": "vLLM", "merge": "merge", "cpu": "CPU", "seed": "seed", "dropout": "dropout",
+        "gguf": "GGUF", "vllm": "Export", "merge": "merge", "cpu": "CPU", "seed": "seed", "dropout": "dropout",
         "early stopping": "early_stopping|evaluations", "tensorboard": "TensorBoard", "mlflow": "MLflow", "csv": "CSV|Sources",
         "parquet": "Parquet", "flash attention": "attention", "gradient checkpointing": "gradient_checkpointing|recompute",
         "gradient accumulation": "gradient_accumulation|effective", "fp16": "fp16|bf16", "bf16": "bf16", "overfitting": "evaluation",
@@ -157,7 +157,7 @@ class Explain(EndToEnd):
     def test_a_key(self):
         said = self.explain("learning_rate")
         for words in ("optimizer.learning_rate ", "Peak learning rate", "a number, at least 0", "(0.001 with optimizer.name: adafactor)",
-                      "No effect with optimizer.relative_step: true.", "Elsewhere: lr, peak_lr (Hugging Face)", "below `optimizer:`"):
+                      "No effect with optimizer.relative_step: true.", "lr, peak_lr (Hugging Face)", "below `optimizer:`"):
             self.assertIn(words, said)
         self.assertIn("(samples)", self.explain("training.batch_size"))
         self.assertIn("training.batch_size", self.explain("per_device_train_batch_size"))

@@ -237,7 +237,7 @@ class Conversations(EndToEnd):
     family = "qwen2"
 
     def test_a_conversation_has_a_memory(self):
-        (self.model / "chat_template.jinja").write_text(TEMPLATE)
+        (self.model / "chat_template.jinja").write_text("{% if messages[0].role == 'nobody' %}{{ raise_exception('nobody speaks') }}{% endif %}" + TEMPLATE)
         chat = trainer.chat(self.model, "Be brief.", max_new_tokens=6, device="cpu")
         first, second = chat("Hello."), chat("Why?")
         self.assertEqual([message["role"] for message in chat.messages], ["system", "user", "assistant", "user", "assistant"])
@@ -250,10 +250,11 @@ class Conversations(EndToEnd):
         pieces = list(chat.stream("Hello."))  # loads it again
         self.assertGreater(len(pieces), 1)
         self.assertEqual(("".join(pieces), chat.messages[-1]["content"]), (first, first))
-        with self.assertRaisesRegex(trainer.TrainerError, "role"):
-            chat.messages.append({"content": "without a role"})
+        kept, chat.messages = chat.messages, [{"role": "nobody", "content": "?"}]
+        with self.assertRaisesRegex(trainer.TrainerError, "nobody speaks"):
             chat("Hello?")
-        chat.messages.pop()
+        self.assertEqual(len(chat.messages), 1)
+        chat.messages = kept
         self.assertNotEqual(chat("And now?"), "")  # it goes on
         chat.close()
 

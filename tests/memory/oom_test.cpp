@@ -13,6 +13,7 @@
 #include "trainer/memory/host_allocator.h"
 #include "trainer/memory/thrash_watch.h"
 
+#include "base/ending.h"
 #include "support/error_message.h"
 
 namespace trainer {
@@ -78,6 +79,7 @@ TEST(CatchOom, ReadsWhatTheGpusAllocatorSays) {
   EXPECT_EQ(oom->asked, 1'610'612'736);
   EXPECT_EQ(oom->free, 536'870'912);
   EXPECT_EQ(oom->allocated, int64_t{81} << 28);
+  EXPECT_EQ(oom->message, "out of memory on the GPU: 1.61 GB asked for, 536.9 MB free, 21.7 GB allocated");
   EXPECT_EQ(oom->numbers(), "1.61 GB asked for, 536.9 MB free, 21.7 GB allocated");
 }
 
@@ -145,8 +147,8 @@ TEST(OomLoop, CleansUpWhenTheErrorIsGoneAndThenRecovers) {
       attempts.failed(error);
     }
   }
-  EXPECT_EQ(order, (std::vector<std::string>{"work", "clean up", "std::bad_alloc", "work", "clean up",
-                                             "std::bad_alloc", "work"}));
+  EXPECT_EQ(order, (std::vector<std::string>{"work", "clean up", kOutOfHostMemory, "work", "clean up",
+                                             kOutOfHostMemory, "work"}));
   EXPECT_FALSE(attempts.next()) << "the work is done";
 }
 

@@ -120,6 +120,7 @@ TEST_F(TaughtTest, ABaseWithoutTheFileGetsOneWithTheSettingsOfConfigJson) {
 }
 
 TEST_F(TaughtTest, TheTemplateOfTheRunIsThatOfTheResult) {
+  write_atomically(model() / "chat_template.jinja", kChatMl);
   fs::create_directory(model() / "additional_chat_templates");
   write_atomically(model() / "additional_chat_templates/tool_use.jinja", kChatMl);
   write_atomically(file("own.jinja"), kOwn);
@@ -134,9 +135,14 @@ TEST_F(TaughtTest, TheTemplateOfTheRunIsThatOfTheResult) {
   EXPECT_EQ(std::get<std::string>(gguf.metadata.at("tokenizer.chat_template")), kOwn);
   // The next run into the same directory leaves nothing of it.
   trained("own", chat());
-  EXPECT_FALSE(fs::exists(out / "chat_template.jinja"));
-  EXPECT_EQ(read(out / "tokenizer_config.json")["chat_template"], kChatMl);
+  EXPECT_EQ(read_file(out / "chat_template.jinja"), kChatMl);
   EXPECT_TRUE(fs::exists(out / "additional_chat_templates/tool_use.jinja"));
+  fs::remove(model() / "chat_template.jinja");
+  fs::remove_all(model() / "additional_chat_templates");
+  trained("own", chat());
+  EXPECT_FALSE(fs::exists(out / "chat_template.jinja"));
+  EXPECT_FALSE(fs::exists(out / "additional_chat_templates"));
+  EXPECT_EQ(read(out / "tokenizer_config.json")["chat_template"], kChatMl);
 }
 
 TEST_F(TaughtTest, ATemplateThatWritesNoSampleIsNotSaved) {

@@ -163,7 +163,7 @@ TEST_F(TokenizerErrors, ContradictionsInTheVocabularyAreNamed) {
 TEST_F(TokenizerErrors, DamagedFilesAreNamed) {
   const std::string good = read_file(golden("qwen") / "tokenizer.json");
   write("tokenizer.json", good.substr(0, good.size() / 2));
-  expect_in(error(), {"tokenizer.json", "is not JSON"});
+  expect_in(error(), {"tokenizer.json", "is not valid JSON"});
   const std::string model = read_file(golden("t5") / "spiece.model");
   for (size_t size : {size_t{0}, size_t{1}, model.size() / 3}) {
     write("spiece.model", model.substr(0, size));

@@ -59,14 +59,18 @@ std::string AnswerText::text(std::span<const int32_t> ids, bool skip_special_tok
   const std::string full = decode(ids, false);
   const size_t stop = find_stop(ids, full);
   if (stop == std::string::npos) {
-    const bool ended = !ids.empty() && std::ranges::find(ends_, ids.back()) != ends_.end();
+    const bool ended =
+        skip_special_tokens && !ids.empty() && std::ranges::find(ends_, ids.back()) != ends_.end();
     return decode(ended ? ids.first(ids.size() - 1) : ids, skip_special_tokens);
   }
   // The tokens before it, and the part of the next token that is before it.
   for (size_t count = ids.size(); count > 0; count--) {
     const std::string before = decode(ids.first(count), false);
-    if (before.size() <= stop && full.starts_with(before))
-      return decode(ids.first(count), skip_special_tokens) + full.substr(before.size(), stop - before.size());
+    if (before.size() > stop || !full.starts_with(before)) continue;
+    const bool is_left_out =
+        skip_special_tokens && count < ids.size() && decode(ids.subspan(count, 1), true).empty();
+    return decode(ids.first(count), skip_special_tokens) +
+           (is_left_out ? "" : full.substr(before.size(), stop - before.size()));
   }
   return full.substr(0, stop);
 }

@@ -106,7 +106,7 @@ void warn_of_unknown(const JsonAt& file, bool (*known)(std::string_view)) {
   }
   if (unknown.empty()) return;
   warn_once(concat(file.where, " unknown keys are ignored: ", join_some(unknown),
-                   " (docs/model-files.md lists those that are read)"));
+                   " (docs/dev/model-files.md lists those that are read)"));
 }
 
 }  // namespace

@@ -100,7 +100,7 @@ void warn_of_around(const SpecialTokens& special, const Pipeline& pipeline, cons
   const auto check = [&](const char* key, std::optional<bool> wanted, bool added, const char* place) {
     if (!wanted || *wanted == added) return;
     warn_once(concat(where, ": ", key, ": ", *wanted ? "true" : "false",
-                     " has no effect, as in Transformers 5: tokenizer.json ", added ? "adds" : "adds no",
+                     " has no effect, as in Transformers 5: tokenizer.json ", added ? "adds a" : "adds no",
                      " token ", place, " a text (its post_processor)"));
   };
   check("add_bos_token", special.add_bos, !pipeline.prefix.empty(), "before");
