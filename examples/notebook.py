@@ -51,11 +51,11 @@ result
 
 # %%
 sentences = ["Please for fifty minutes, carefully bake peas.", "Roast fish for forty minutes."]
-for sentence, answer in zip(sentences, result.generate(sentences, max_new_tokens=100)):
+for sentence, answer in zip(sentences, result.generate(sentences, max_new_tokens=60)):
     print(sentence, "->", answer)
 
 # %%
-trainer.eval(result, "runs/notebook/data/heldout.jsonl", generate=True, max_new_tokens=100)
+trainer.eval(result, "runs/notebook/data/heldout.jsonl", generate=True, max_new_tokens=60)
 
 # %% [markdown]
 # An error is an exception with the words of the program:
