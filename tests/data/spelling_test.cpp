@@ -76,7 +76,8 @@ TEST_F(SpellingReport, NamesAnswersOfConversations) {
   const std::string path = write("r.jsonl",
                                  "{\"messages\": [{\"role\": \"user\", \"content\": \"a\\nb\"}, "
                                  "{\"role\": \"assistant\", \"content\": \"c\\td\"}]}\n");
-  EXPECT_EQ(Dataset::open({path}, config_, *t5_of_goldens_, true).report().unspelled_characters, Characters{"\t"});
+  EXPECT_EQ(Dataset::open({path}, config_, *t5_of_goldens_, true).report().unspelled_characters,
+            Characters{"\t"});
 }
 
 TEST_F(SpellingReport, WarnsOfBosThatTheTextHasAlready) {
