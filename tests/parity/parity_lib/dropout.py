@@ -48,6 +48,7 @@ class OneBatch(Workbench):
 
     def run(self, program, name, **changes):
         config = self.config(**changes | {"output_dir": name, "training.eval_strategy": "no"})
+        del config["training"]["eval_steps"]
         rows = program.train(config, self.directory / f"{name}.yaml")
         return column(rows, "train", "loss"), column(rows, "train", "grad_norm")
 

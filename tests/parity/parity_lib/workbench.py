@@ -132,6 +132,8 @@ class Workbench:
             "device": "cpu",
             "output_dir": "out",
         }
+        if case.kind == "chat":
+            config["data"]["learn_reasoning"] = True  # {% generation %} counts also an empty block of the template
         if case.lora:
             config["lora"] = {"adapter": "adapter"}
         for key, value in (case.changes | changes).items():
