@@ -125,17 +125,13 @@ std::string place(const std::string& text, size_t byte) {
 std::string why_no_json(const std::string& text, const std::string& where,
                         const nlohmann::json::parse_error& error) {
   if (text.empty()) return concat(where, ": is empty; ", kAdvice);
-  if (const std::string what = not_text(text); !what.empty()) {
-    // How files of rows may be packed does not go for this one.
-    const bool packed = what.find("let its name end") != std::string::npos;
-    return concat(where, ": ", packed ? what.substr(0, what.find(';')) + "; unpack it" : what);
-  }
+  if (const std::string what = other_kind(text); !what.empty()) return concat(where, ": ", what);
   if (std::string_view(error.what()).find("ill-formed UTF-8") != std::string_view::npos)
     return concat(where, ":", place(text, error.byte), ": is not UTF-8 here; save the file as UTF-8, or ",
                   kAdvice);
   if (const auto problem = find_json_problem(text, JsonEnd::whole_file))
-    return concat(where, ":", place(text, problem->byte + 1), ": is not valid JSON: ", problem->what, "; or ",
-                  kAdvice);
+    return concat(where, ":", place(text, problem->byte + 1), ": is not valid JSON: ", problem->what,
+                  "; mend that, or ", kAdvice);
   return concat(where, ":", place(text, error.byte),
                 ": is not valid JSON here; is the file complete? Copy or download it again");
 }

@@ -66,7 +66,7 @@ class Reader {
                             ? "; the file ends within this row: it was cut off, by a download or a program "
                               "that did not finish; make it again, or remove its last line"
                         : end_ == JsonEnd::line ? "; each row must be on one line (with jq: jq -c . FILE)"
-                        : end_ == JsonEnd::whole_file ? "; the end of the file is missing"
+                        : end_ == JsonEnd::whole_file ? ": the end of the file is missing"
                                                       : "";
     fail(opened_, concat(what, " that begins here is not closed", cause));
   }
@@ -262,6 +262,13 @@ std::string not_text(std::string_view begin) {
     return "is a page of HTML, as a download gives that was not allowed or did not find the file";
   if (begin.size() > 262 && begin.substr(257, 5) == "ustar") return "is a tar archive; unpack it (tar xf)";
   return "";
+}
+
+std::string other_kind(std::string_view begin) {
+  const std::string what = not_text(begin);
+  // How files of rows may be packed does not go for this one.
+  const bool of_rows = what.find("let its name end") != std::string::npos;
+  return of_rows ? what.substr(0, what.find(';')) + "; unpack it, or download it again" : what;
 }
 
 }  // namespace trainer

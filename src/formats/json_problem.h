@@ -29,4 +29,7 @@ std::string json_problem(std::string_view json, JsonEnd end);
 // for anything else, among it text in UTF-8. For data files without an ending that tells.
 std::string not_text(std::string_view begin);
 
+// The same for a file of a model, which is never packed: "is compressed with gzip; unpack it".
+std::string other_kind(std::string_view begin);
+
 }  // namespace trainer

@@ -82,8 +82,8 @@ TEST(HostileFiles, CauseInAFileOfAModel) {
   says("{\"a\": \"\\ud800\"}", "1:8: is not valid JSON: \\ud800 is half of a character");
   says("{\"a\": 1,}", "a comma before a }");
   says("{'a': 1}", "a single quote");
-  says("{\"a\": {\"b\": 1}", "1:1: is not valid JSON: an object that begins here is not closed");
-  says("{\"a\": 1} 2", "there is more text after the end of the object; or copy");
+  says("{\"a\": {\"b\": 1}", "1:1: is not valid JSON: an object that begins here is not closed: the end of");
+  says("{\"a\": 1} 2", "there is more text after the end of the object; mend that, or copy");
   says("{\"a\": \"\xe9t\xe9\"}", "is not UTF-8 here");
   says(std::string("\x1f\x8b\x08\0\0", 5), "is compressed with gzip; unpack it");
   says(std::string("\xff\xfe{\0}\0", 6), "is UTF-16; save the file as UTF-8");
