@@ -136,6 +136,7 @@ Words keys(const std::string& beginning) {
 Words topics() {
   Words found = page_names();
   for (const ErrorCode code : error_codes()) found.push_back(name_of(code));
+  for (const std::string& code : exit_codes()) found.push_back("exit-" + code);
   return found;
 }
 
@@ -155,7 +156,7 @@ Words all_candidates(const CLI::App& app, const Words& words) {
     for (const CLI::App* known : listed_commands(app)) found.push_back(known->get_name());
     add_options(found, app);
     found.emplace_back("--config");
-    if (words.size() > 1 && last.find('.') != std::string::npos) return keys(last);
+    if (words.size() > 1 && last.find_first_of(".=") != std::string::npos) return keys(last);
     return found;
   }
   if (const CLI::Option* option = option_before(*command, words)) {

@@ -9,6 +9,7 @@
 #include <regex>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -215,8 +216,9 @@ std::optional<std::string> part_of_page(const std::string& name) {
 // Returns what is called exactly so; nothing if it is no page, error, exit code, command or key with its
 // section.
 std::optional<std::string> exact_answer(const CLI::App& app, const std::string& name) {
-  if (name.starts_with("exit-")) {
-    if (auto page = exit_code_page(name.substr(5))) return page;
+  for (const char* before : {"exit-", "exit code ", "exit status ", "exit "}) {
+    if (!name.starts_with(before)) continue;
+    if (auto page = exit_code_page(name.substr(std::string_view(before).size()))) return page;
   }
   if (auto page = error_page(name)) return page;
   const CLI::App* command = command_called(app, name);

@@ -128,12 +128,19 @@ std::vector<std::string> exit_codes() {
   return codes;
 }
 
+// The row of the codes that have none of their own; it comes last.
+constexpr const char* kOtherSignals = "| 137 and others above 128 |";
+
 std::optional<std::string> exit_code_page(const std::string& code) {
+  constexpr int kSignal = 128, kLast = 255;  // a shell reports the end by a signal as 128 + its number
   const auto page = page_text("errors");
   if (!page || code.empty()) return std::nullopt;
+  const bool is_number = code.size() <= 3 && code.find_first_not_of("0123456789") == std::string::npos;
+  const bool by_signal = is_number && std::stoi(code) > kSignal && std::stoi(code) <= kLast;
   std::istringstream lines(*page);
   for (std::string line; std::getline(lines, line);) {
-    if (!line.starts_with(concat("| ", code, " |"))) continue;
+    if (!line.starts_with(concat("| ", code, " |")) && !(by_signal && line.starts_with(kOtherSignals)))
+      continue;
     const std::vector<std::string> cells = cells_of(line);
     const std::string text =
         concat("Exit code ", code, ": ", cells.at(1),

@@ -18,6 +18,7 @@ const std::multimap<std::string, std::string> kSynonyms{
     {"4bit", "nf4"},
     {"4bit", "quantize"},
     {"8bit", "8 bits"},
+    {"abort", "signals"},
     {"accelerate", "several gpus"},
     {"accumulation", "effective batch"},
     {"adam", "adamw"},
@@ -26,7 +27,9 @@ const std::multimap<std::string, std::string> kSynonyms{
     {"beam", "num beams"},
     {"bitsandbytes", "nf4"},
     {"bnb", "nf4"},
+    {"cancel", "signals"},
     {"ckpt", "checkpoint"},
+    {"container", "limits"},
     {"converge", "loss"},
     {"crash", "out of memory"},
     {"crash", "device fault"},
@@ -80,6 +83,7 @@ const std::multimap<std::string, std::string> kSynonyms{
     {"overfit", "early stopping"},
     {"overfitting", "early stopping"},
     {"parquet", "parquet"},
+    {"pause", "signals"},
     {"peft", "adapters"},
     {"perplexity", "scores"},
     {"pip", "with pip"},
@@ -98,6 +102,7 @@ const std::multimap<std::string, std::string> kSynonyms{
     {"save", "checkpoint"},
     {"schedule", "lr scheduler type"},
     {"scheduler", "lr scheduler type"},
+    {"segfault", "internal error"},
     {"sft", "conversations"},
     {"sigterm", "signals"},
     {"slow", "speed"},
@@ -130,7 +135,8 @@ bool is_filler(const std::string& word) {
 Words words_of_text(std::string_view text) {
   Words words(1);
   for (const unsigned char c : text) {
-    if (std::isalnum(c) != 0) {
+    // The bytes of a letter that is not ASCII do not end a word.
+    if (std::isalnum(c) != 0 || c >= 0x80) {
       words.back() += static_cast<char>(std::tolower(c));
     } else if (!words.back().empty()) {
       words.emplace_back();

@@ -172,10 +172,16 @@ std::vector<IdleKey> keys_without_effect(const Config& config) {
         is_ready_for_data(name, *idle, config))
       return;
     const std::string origin = place_set(config, name);
-    const bool overridden =
-        !is_override(origin) && std::ranges::all_of(idle->states, [&](const State& state) {
-          return is_override(place_set(config, state.key));
-        });
+    // A state that stands nowhere is a default, which says nothing against the file.
+    const bool overridden = !is_override(origin) &&
+                            std::ranges::all_of(idle->states,
+                                                [&](const State& state) {
+                                                  const std::string place = place_set(config, state.key);
+                                                  return place.empty() || is_override(place);
+                                                }) &&
+                            std::ranges::any_of(idle->states, [&](const State& state) {
+                              return is_override(place_set(config, state.key));
+                            });
     found.push_back({name, concat(origin, ": ", name, ": ", idle_in_words(key, *idle, config)), overridden});
   });
   return found;

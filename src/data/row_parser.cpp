@@ -81,8 +81,7 @@ std::string quoted_list(std::vector<std::string> names) {
   const std::string problem =
       row.starts_with('{') ? json_problem(row, ends_file ? JsonEnd::file : JsonEnd::line) : "";
   if (!problem.empty()) throw DataError(concat("malformed JSON: ", problem));
-  throw DataError(concat("malformed JSON (", simdjson::error_message(error),
-                         "); each line must be one JSON object, or the file one array of objects"));
+  throw DataError("malformed JSON: each line must be one JSON object, or the file one array of objects");
 }
 
 using Json = nlohmann::ordered_json;

@@ -12,6 +12,8 @@
 #include "trainer/base/files.h"
 #include "trainer/base/strings.h"
 
+#include "formats/json_problem.h"
+
 namespace trainer {
 namespace {
 
@@ -119,6 +121,21 @@ std::string place(const std::string& text, size_t byte) {
   return concat(1 + std::count(text.begin(), end, '\n'), ":", 1 + (end - line_start));
 }
 
+// Says why a file is no JSON.
+std::string why_no_json(const std::string& text, const std::string& where,
+                        const nlohmann::json::parse_error& error) {
+  if (text.empty()) return concat(where, ": is empty; ", kAdvice);
+  if (const std::string what = other_kind(text); !what.empty()) return concat(where, ": ", what);
+  if (std::string_view(error.what()).find("ill-formed UTF-8") != std::string_view::npos)
+    return concat(where, ":", place(text, error.byte), ": is not UTF-8 here; save the file as UTF-8, or ",
+                  kAdvice);
+  if (const auto problem = find_json_problem(text, JsonEnd::whole_file))
+    return concat(where, ":", place(text, problem->byte + 1), ": is not valid JSON: ", problem->what,
+                  "; mend that, or ", kAdvice);
+  return concat(where, ":", place(text, error.byte),
+                ": is not valid JSON here; is the file complete? Copy or download it again");
+}
+
 template <class Json>
 Json parse(const std::string& text) {
   if constexpr (std::is_same_v<Json, nlohmann::ordered_json>) return parse_ordered_json(text);
@@ -138,9 +155,7 @@ Json parse_json_object(const std::string& text, const std::string& where) {
     structure.walk(text);
     value = parse<Json>(text);
   } catch (const nlohmann::json::parse_error& e) {
-    if (text.empty()) throw FormatError(concat(where, ": is empty; ", kAdvice));
-    throw FormatError(concat(where, ":", place(text, e.byte),
-                             ": is not valid JSON here; is the file complete? Copy or download it again"));
+    throw FormatError(why_no_json(text, where, e));
   } catch (const nlohmann::json::out_of_range&) {
     throw FormatError(concat(where, ": has a number that is too large; ", kAdvice));
   }

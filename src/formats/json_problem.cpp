@@ -49,15 +49,15 @@ class Reader {
  public:
   Reader(std::string_view json, JsonEnd end) : json_(json), end_(end) {}
 
-  std::string problem() {
-    while (at_ < json_.size() && problem_.empty()) step();
-    if (problem_.empty() && !open_.empty()) not_closed();
+  std::optional<JsonProblem> problem() {
+    while (at_ < json_.size() && !problem_) step();
+    if (!problem_ && !open_.empty()) not_closed();
     return problem_;
   }
 
  private:
   void fail(size_t at, const std::string& what) {
-    if (problem_.empty()) problem_ = concat("column ", at + 1, ": ", what);
+    if (!problem_) problem_ = {at, what};
   }
 
   void not_closed() {
@@ -66,7 +66,8 @@ class Reader {
                             ? "; the file ends within this row: it was cut off, by a download or a program "
                               "that did not finish; make it again, or remove its last line"
                         : end_ == JsonEnd::line ? "; each row must be on one line (with jq: jq -c . FILE)"
-                                                : "";
+                        : end_ == JsonEnd::whole_file ? ": the end of the file is missing"
+                                                      : "";
     fail(opened_, concat(what, " that begins here is not closed", cause));
   }
 
@@ -75,8 +76,7 @@ class Reader {
     if (is_blank(c)) {
       at_++;
     } else if (closed_) {
-      fail(at_, c == ',' ? "a comma after the end of the object; remove it (each line is a row of its own)"
-                         : "there is more text after the end of the object; each line must be one row");
+      after_the_end(c);
     } else if (c == '"') {
       text();
     } else if (c == '{' || c == '[') {
@@ -96,6 +96,15 @@ class Reader {
     } else {
       at_++;
     }
+  }
+
+  void after_the_end(char c) {
+    const bool rows = end_ != JsonEnd::whole_file;
+    if (c == ',')
+      return fail(at_, concat("a comma after the end of the object; remove it",
+                              rows ? " (each line is a row of its own)" : ""));
+    fail(at_,
+         concat("there is more text after the end of the object", rows ? "; each line must be one row" : ""));
   }
 
   void close(char c) {
@@ -189,7 +198,7 @@ class Reader {
   size_t at_ = 0, opened_ = 0;
   std::string open_;  // the brackets that are open
   bool closed_ = false, in_text_ = false;
-  std::string problem_;
+  std::optional<JsonProblem> problem_;
 };
 
 struct Magic {
@@ -229,7 +238,14 @@ bool begins_with_page(std::string_view begin) {
 
 }  // namespace
 
-std::string json_problem(std::string_view json, JsonEnd end) { return Reader(json, end).problem(); }
+std::optional<JsonProblem> find_json_problem(std::string_view json, JsonEnd end) {
+  return Reader(json, end).problem();
+}
+
+std::string json_problem(std::string_view json, JsonEnd end) {
+  const auto problem = find_json_problem(json, end);
+  return problem ? concat("column ", problem->byte + 1, ": ", problem->what) : "";
+}
 
 std::string not_text(std::string_view begin) {
   for (const auto& [mark, what] : kNotText) {
@@ -246,6 +262,13 @@ std::string not_text(std::string_view begin) {
     return "is a page of HTML, as a download gives that was not allowed or did not find the file";
   if (begin.size() > 262 && begin.substr(257, 5) == "ustar") return "is a tar archive; unpack it (tar xf)";
   return "";
+}
+
+std::string other_kind(std::string_view begin) {
+  const std::string what = not_text(begin);
+  // How files of rows may be packed does not go for this one.
+  const bool of_rows = what.find("let its name end") != std::string::npos;
+  return of_rows ? what.substr(0, what.find(';')) + "; unpack it, or download it again" : what;
 }
 
 }  // namespace trainer

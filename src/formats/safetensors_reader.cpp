@@ -11,6 +11,7 @@
 #include "trainer/formats/safetensors.h"
 
 #include "formats/json_file.h"
+#include "formats/json_problem.h"
 
 namespace trainer {
 namespace {
@@ -87,6 +88,8 @@ std::string_view header_text(const MappedFile& file, const std::string& where) {
     length |= static_cast<uint64_t>(std::to_integer<uint8_t>(file.data()[i])) << (8 * i);
   }
   if (length > kMaxHeaderBytes) {
+    if (const std::string what = other_kind(file.text()); !what.empty())
+      throw FormatError(concat(where, ": ", what));
     throw FormatError(concat(where, ": a header of ", length, " bytes; this is not a safetensors file"));
   }
   if (length > file.size() - kLengthBytes) {

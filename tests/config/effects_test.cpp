@@ -300,6 +300,15 @@ TEST_F(Effects, WhatALaterLayerSwitchesOffIsNoContradiction) {
             std::vector<std::string>{"save.steps"});
 }
 
+// The other state is a default: nothing in the file is against the key.
+TEST_F(Effects, WhatAnOverrideAndADefaultSwitchOffIsOverridden) {
+  const fs::path file = write("mine.yaml", "optimizer: {state_dtype: bf16}\n");
+  const std::vector<IdleKey> idle = keys_without_effect(load_config(file, {"optimizer.name=adafactor"}));
+  ASSERT_EQ(idle.size(), 1u);
+  EXPECT_EQ(idle[0].key, "optimizer.state_dtype");
+  EXPECT_TRUE(idle[0].overridden);
+}
+
 TEST_F(Effects, WhatIsSaidOfEvaluationsWaitsForDataInAFileWithoutAny) {
   const fs::path preset = write("preset.yaml", "training: {eval_steps: 20, eval_batch_size: 1}\n");
   EXPECT_TRUE(named(load_config(preset, {"data.train=rows.jsonl"})).empty());

@@ -33,7 +33,7 @@ TEST_F(BadRowsTest, EmptyFiles) {
 TEST_F(BadRowsTest, MalformedJson) {
   EXPECT_TRUE(starts(error(after_good("{\"input\": \"one\", \"target\": ")), "data.jsonl:2: malformed JSON"));
   EXPECT_TRUE(starts(error(after_good("{\"input\": \"one\"} x")), "data.jsonl:2: malformed JSON"));
-  EXPECT_TRUE(has(error("input,target\none,two\n"), "each line must be one JSON object"));
+  EXPECT_TRUE(has(error("input,target\none,two\n"), "malformed JSON: each line must be one JSON object"));
   EXPECT_TRUE(
       starts(error(after_good("{\"input\": \"one\", \"target\": \"a\\qb\"}")), "data.jsonl:2: malformed"));
 }

@@ -64,6 +64,19 @@ class Help(EndToEnd):
             self.assertIn(f"Exit code {code}: ", result.stdout)
             self.assertIn(word, result.stdout)
 
+    def test_the_code_of_a_signal_has_a_page_however_it_is_asked_for(self):
+        for words in (["exit-137"], ["exit", "code", "137"], ["exit", "status", "139"], ["exit", "134"]):
+            with self.subTest(words):
+                answer = trainer("help", *words)
+                self.assert_done(answer)
+                self.assertIn("killed by signal code - 128", " ".join(answer.stdout.split()))
+        self.assertIn("Exit code 139: ", trainer("explain", "139").stdout)
+        self.assertNotIn("128", trainer("help", "exit", "code", "5").stdout.split("See also")[0])
+        self.assert_refused(trainer("help", "exit-256"), 2, "exit-256")
+
+    def test_a_letter_beyond_ascii_is_a_letter(self):
+        self.assert_refused(trainer("help", "ünï"), 2, "ünï")
+
     def test_an_error_names_its_code_and_the_code_has_a_page(self):
         nowhere = self.scratch / "nowhere"
         (self.scratch / "config.json").write_text("{}")
@@ -107,7 +120,7 @@ class Help(EndToEnd):
         "early stopping": "early_stopping|evaluations", "tensorboard": "TensorBoard", "mlflow": "MLflow", "csv": "CSV|Sources",
         "parquet": "Parquet", "flash attention": "attention", "gradient checkpointing": "gradient_checkpointing|recompute",
         "gradient accumulation": "gradient_accumulation|effective", "fp16": "fp16|bf16", "bf16": "bf16", "overfitting": "evaluation",
-        "ctrl-c": "SIGINT|[Ss]ignals", "slurm": "Slurm", "dpo": "not here", "install": "Install", "temperature": "temperature|tokens are chosen",
+        "ctrl-c": "SIGINT|[Ss]ignals", "cancel": "[Ss]ignals", "abort": "[Ss]ignals", "slurm": "Slurm", "dpo": "not here", "install": "Install", "temperature": "temperature|tokens are chosen",
         "packing": "[Pp]acking", "truncation": "trunca|Lengths", "scheduler": "schedule", "per_device_train_batch_size": "training.batch_size",
         "huggingface": "Hugging Face|hub", "download": "[Dd]ownload", "save": "save|checkpoint", "reproducible": "same bits|repeat",
     }
@@ -197,6 +210,7 @@ class Completion(EndToEnd):
         self.assertEqual(self.complete("trainer generate m --dtype "), ["auto", "bf16", "fp32"])
         self.assertEqual(self.complete("trainer completion z"), ["zsh"])
         self.assertEqual(self.complete("trainer help disk"), ["disk-full"])
+        self.assertIn("exit-75", self.complete("trainer help exit-"))
 
     def test_keys_and_their_values(self):
         self.assertEqual(self.complete("trainer train training.batch_s"), ["training.batch_size="])
@@ -206,6 +220,7 @@ class Completion(EndToEnd):
         self.assertEqual(self.complete("trainer plan tf32="), ["tf32=false", "tf32=true"])
         self.assertIn("training.", self.complete("trainer plan "))
         self.assertEqual(self.complete("trainer plan device="), ["device=auto", "device=cpu", "device=cuda"])
+        self.assertEqual(self.complete("trainer device=c"), ["device=cpu", "device=cuda"])
         self.assertEqual(self.complete("trainer plan lora.target_modules="), ["lora.target_modules=all-linear"])
         self.assertIn("memory.gradient_checkpointing=auto", self.complete("trainer plan memory.gradient_checkpointing="))
         self.assertIn("training.metric_for_best_model=rougeL", self.complete("trainer plan training.metric_for_best_model="))

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "trainer/base/error.h"
 #include "trainer/base/files.h"
 #include "trainer/base/log.h"
 #include "trainer/formats/checkpoint.h"
@@ -58,6 +59,37 @@ TEST(HostileFiles, ConfigOfAModel) {
     const int count = read_all(directory, "config.json", json, [&] { read_model_config(directory.path()); });
     EXPECT_GT(count, 500) << model;
   }
+}
+
+// What is wrong, not only where: the causes that files of rows are told of.
+TEST(HostileFiles, CauseInAFileOfAModel) {
+  const TemporaryDirectory directory(test::memory_path());
+  const auto said = [&](const std::string& text) -> std::string {
+    put(directory / "config.json", text);
+    try {
+      read_model_config(directory.path());
+    } catch (const FormatError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const auto says = [&](const std::string& text, const std::string& words) {
+    const std::string message = said(text);
+    EXPECT_NE(message.find(words), std::string::npos) << message;
+    EXPECT_NE(message.find("config.json"), std::string::npos) << message;
+  };
+  says("{\"a\": 1,\n \"b\": NaN}", "2:7: is not valid JSON: NaN is no value of JSON");
+  says("{\"a\": \"\\ud800\"}", "1:8: is not valid JSON: \\ud800 is half of a character");
+  says("{\"a\": 1,}", "a comma before a }");
+  says("{'a': 1}", "a single quote");
+  says("{\"a\": {\"b\": 1}", "1:1: is not valid JSON: an object that begins here is not closed: the end of");
+  says("{\"a\": 1} 2", "there is more text after the end of the object; mend that, or copy");
+  says("{\"a\": \"\xe9t\xe9\"}", "is not UTF-8 here");
+  says(std::string("\x1f\x8b\x08\0\0", 5), "is compressed with gzip; unpack it");
+  says(std::string("\xff\xfe{\0}\0", 6), "is UTF-16; save the file as UTF-8");
+  says("version https://git-lfs.github.com/spec/v1\n", "git lfs pull");
+  says("<!DOCTYPE html>", "a page of HTML");
+  says("\x1b", "1:1: is not valid JSON here");
 }
 
 TEST(HostileFiles, ConfigOfAnAdapter) {

@@ -122,6 +122,10 @@ TEST(ReadSafetensors, AnyDamageIsAFormatErrorOrHarmless) {
 TEST(ReadSafetensors, SaysWhatIsWrong) {
   EXPECT_TRUE(contains(read_error("short"), "5 bytes"));
   EXPECT_TRUE(contains(read_error(R"({"json": "but no safetensors file"})"), "not a safetensors file"));
+  EXPECT_TRUE(
+      contains(read_error("version https://git-lfs.github.com/spec/v1\noid sha256:0\n"), "git lfs pull"));
+  EXPECT_TRUE(contains(read_error("PK\x03\x04 archive.data"), "is a zip archive"));
+  EXPECT_TRUE(contains(read_error("<!DOCTYPE html><html>"), "a page of HTML"));
   const std::string a = R"("a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]})";
   EXPECT_TRUE(
       contains(read_error(file_text("{" + a + "}", "1234")), "truncated: its tensors have 8 bytes, 4"));

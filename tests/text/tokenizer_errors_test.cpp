@@ -169,6 +169,12 @@ TEST_F(TokenizerErrors, DamagedFilesAreNamed) {
     write("spiece.model", model.substr(0, size));
     expect_in(error(), {"spiece.model"});
   }
+  write("spiece.model", "");
+  expect_in(error(), {"spiece.model: is empty"});
+  write("spiece.model", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3\n");
+  expect_in(error(), {"spiece.model: is the pointer of Git LFS", "git lfs pull"});
+  write("spiece.model", "\x1f\x8b\x08 packed");
+  expect_in(error(), {"spiece.model: is compressed with gzip; unpack it"});
   write("spiece.model", model);
   write("tokenizer_config.json", "[1]");
   expect_in(error(), {"tokenizer_config.json", "an object is expected"});

@@ -6,6 +6,8 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
+#include "formats/json_problem.h"
+
 namespace trainer {
 namespace {
 
@@ -77,6 +79,12 @@ class Fields {
 }  // namespace
 
 SentencePieceModel read_sentencepiece_model(std::string_view content, const std::filesystem::path& path) {
+  if (content.empty()) throw FormatError(concat(path.string(), ": is empty; copy or download it again"));
+  constexpr char kPiece = '\n';  // the tag with which all known models begin
+  if (content[0] != kPiece) {
+    if (const std::string what = other_kind(content); !what.empty())
+      throw FormatError(concat(path.string(), ": ", what));
+  }
   SentencePieceModel model;
   for (Fields fields(content, path); fields.next();) {
     Fields inner(fields.bytes(), path);
