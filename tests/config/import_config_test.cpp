@@ -310,6 +310,11 @@ TEST_F(ImportConfigTest, DefaultsOfLlamaFactory) {
   EXPECT_EQ(value_text(this->config(texts), "data.long_samples"), "split");
 }
 
+TEST_F(ImportConfigTest, TokensOfLlamaFactoryHaveCommasBetweenThem) {
+  EXPECT_EQ(config(concat(kLlamaFactory, "add_tokens: <a>, <b>\n")).model.add_tokens,
+            (std::vector<std::string>{"<a>", "<b>"}));
+}
+
 // torchtune 0.7, torch 2.11
 TEST_F(ImportConfigTest, DefaultsOfTorchtune) {
   const Config config = this->config(kTorchtune);
