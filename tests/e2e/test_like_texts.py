@@ -63,7 +63,7 @@ class LikeTexts(EndToEnd):
         messages = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]
         write_rows(data, [{"messages": messages, "loss_mask": [0, 1]}] * 2)
         result = self.train("tiny_t5.yaml", self.scratch / "marked", f"data.train={data}", f"data.chat_template={template}",
-                            "max_steps=1")
+                            "data.kind=chat", "max_steps=1")
         self.assert_done(result)
         self.assertNotIn("data.chat_template: has no effect", result.stderr)
         self.assertIn('the rows have a list "loss_mask", which is not used', result.stderr)
