@@ -108,6 +108,7 @@ GivenKeys::GivenKeys(const YAML::Node& mapping, std::string place) : place_(std:
   for (const auto& entry : mapping) {
     entries_.emplace_back(name_of(entry.first), entry.second);
     if (!is_empty(entry.second)) given_.emplace(name_of(entry.first), entry.second);
+    if (entry.second.IsNull()) nulls_.insert(name_of(entry.first));
   }
 }
 

@@ -232,7 +232,7 @@ void import_axolotl(GivenKeys& keys, ImportedSettings& settings) {
   import_adapter(keys, settings);
   import_datasets(keys, settings);
   import_tests(keys, settings);
-  import_batch(keys, settings, "micro_batch_size", 1);
+  import_batch(keys, settings, "micro_batch_size", 1, "batch_size");
   if (const auto strategy = keys.take_text("excess_length_strategy")) {
     if (*strategy == "raise") {
       settings.set("data.max_truncated", "0", "excess_length_strategy: raise");

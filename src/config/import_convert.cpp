@@ -174,7 +174,8 @@ void schedule(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings)
     settings.set(ours, "cosine", name);
     settings.change(name, value + " is not supported; cosine goes down to 0 once");
   } else {
-    settings.leave_out(name, concat(value, " is not supported; ", ours, ": linear is the default"));
+    settings.leave_out(name, concat(value, " is not supported; ", ours, " may be ",
+                                    join(std::vector<std::string>(kKnown.begin(), kKnown.end()))));
   }
 }
 
@@ -251,11 +252,18 @@ void grouped_by_length(GivenKeys& keys, Name name, Name, ImportedSettings& setti
 
 }  // namespace to
 
-void import_batch(GivenKeys& keys, ImportedSettings& settings, const std::string& micro, int64_t fallback) {
+void import_batch(GivenKeys& keys, ImportedSettings& settings, const std::string& micro, int64_t fallback,
+                  const std::string& update) {
   const auto size = keys.take_number(micro);
   const auto accumulation = keys.take_number("gradient_accumulation_steps");
-  const auto batch = static_cast<int64_t>(size.value_or(static_cast<double>(fallback)));
-  const auto times = static_cast<int64_t>(accumulation.value_or(1));
+  constexpr double kMost = 1e9;  // more is refused in any case, and the product must not overflow
+  const auto batch = static_cast<int64_t>(std::min(size.value_or(static_cast<double>(fallback)), kMost));
+  auto times = static_cast<int64_t>(std::min(accumulation.value_or(1), kMost));
+  if (!update.empty() && !accumulation && batch > 0) {
+    const auto samples = keys.take_number(update);
+    if (samples && *samples > 0)
+      times = std::max<int64_t>(1, std::llround(std::min(*samples, kMost)) / batch);
+  }
   settings.set("training.batch_size", std::to_string(batch), size ? micro : micro + ", their default");
   settings.set("training.effective_batch_size", std::to_string(batch * times),
                concat(micro, " ", batch, " x gradient_accumulation_steps ", times));

@@ -21,11 +21,24 @@ void say_type_of_weights(const GivenKeys& keys, ImportedSettings& settings) {
                   "the device computes in it. For a file in fp32 write model.dtype: fp32");
 }
 
+// Their program cuts no sample; ours ends the run instead of cutting one.
+void cut_nothing(const std::string& name, const std::string& from, ImportedSettings& settings) {
+  settings.their_default("data.max_truncated", "0", concat(from, ": nothing is cut"));
+  settings.change(
+      name,
+      "is not set: there samples of any length are learned; here the run ends if one is longer than "
+      "data.max_length: make that as large as the longest");
+}
+
 // transformers.TrainingArguments, on which trl and LLaMA-Factory build. torch multiplies fp32 in full unless
 // it is told otherwise.
 void add_training_arguments(const GivenKeys& keys, ImportedSettings& settings) {
   settings.their_default("training.num_train_epochs", "3");
-  settings.their_default("training.max_grad_norm", "1");
+  if (keys.was_null("max_grad_norm")) {
+    settings.their_default("training.max_grad_norm", "0", "max_grad_norm: null clips nothing there");
+  } else {
+    settings.their_default("training.max_grad_norm", "1");
+  }
   settings.their_default("training.tf32", "false");
   settings.their_default("optimizer.name", "adamw");
   settings.their_default("optimizer.learning_rate", "5.0e-05");
@@ -60,7 +73,11 @@ void add_defaults_of_trl(const GivenKeys& keys, ImportedSettings& settings) {
   settings.their_default("optimizer.learning_rate", "2.0e-05");
   settings.their_default("training.logging_steps", "10");
   settings.their_default("memory.gradient_checkpointing", "true");
-  settings.their_default("data.max_length", "1024");
+  if (keys.was_null("max_length")) {
+    cut_nothing("max_length", "max_length: null", settings);
+  } else {
+    settings.their_default("data.max_length", "1024");
+  }
   if (settings.lora()) {
     settings.their_default("lora.r", "16");
     settings.their_default("lora.lora_alpha", "32");
@@ -120,13 +137,8 @@ void add_defaults_of_torchtune(const GivenKeys& keys, ImportedSettings& settings
   settings.their_default("training.logging_steps", "1");
   settings.their_default("save.strategy", "epoch");
   if (settings.has("data.eval")) settings.their_default("training.eval_strategy", "no");
-  if (!settings.has("data.max_length")) {
-    settings.their_default("data.max_truncated", "0", "tokenizer.max_seq_len, their default: nothing is cut");
-    settings.change(
-        "tokenizer.max_seq_len",
-        "is not set: there samples of any length are learned; here the run ends if one is longer than "
-        "data.max_length: make that as large as the longest");
-  }
+  if (!settings.has("data.max_length"))
+    cut_nothing("tokenizer.max_seq_len", "tokenizer.max_seq_len, their default", settings);
   if (!keys.was_given("seed"))
     settings.change("seed", "is not set: there each start has another one; here it is 42 (seed)");
 }

@@ -155,6 +155,8 @@ void import_llama_factory(GivenKeys& keys, ImportedSettings& settings) {
   if (const auto name = keys.take_text("template"))
     settings.change("template", concat("the model's own chat template is used, not LLaMA-Factory's ", *name,
                                        "; look at `trainer tokenize --chat`"));
+  if (const auto tokens = keys.take("add_tokens"))  // with commas between them
+    settings.set_list("model.add_tokens", texts_of(*tokens), "add_tokens");
   const auto length = keys.take("cutoff_len");
   settings.set("data.max_length", length ? node_as_yaml(*length) : "2048",
                length ? "cutoff_len" : "cutoff_len, their default");

@@ -4,6 +4,7 @@
 #include <list>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,6 +40,8 @@ class GivenKeys {
   bool has(const std::string& name) const { return peek(name).has_value(); }
   // Whether it had a value, also if that is taken. Absent, null and empty keys have their default there.
   bool was_given(const std::string& name) const { return given_.contains(name); }
+  // Whether it was there without a value, as an empty line or null. To some keys that says "off".
+  bool was_null(const std::string& name) const { return nulls_.contains(name); }
   bool was_true(const std::string& name) const;
   std::optional<std::string> given_text(const std::string& name) const;  // of one scalar
   std::optional<double> given_number(const std::string& name) const;
@@ -53,6 +56,7 @@ class GivenKeys {
   // A list, because assigning a YAML::Node changes the document.
   std::list<std::pair<std::string, YAML::Node>> entries_;
   std::map<std::string, YAML::Node> given_;
+  std::set<std::string> nulls_;
   std::vector<std::string> no_numbers_;
 };
 
@@ -115,8 +119,10 @@ void import_by_table(GivenKeys& keys, ImportedSettings& settings);
 void import_part(GivenKeys& part, ImportedSettings& settings);
 // Leaves out the keys of LoRA, with a word for each, or without one if `reason` is "".
 void drop_lora(GivenKeys& keys, const std::string& reason, ImportedSettings& settings);
-// The samples of an update: micro-batch times accumulation. `micro` is their name of the micro-batch.
-void import_batch(GivenKeys& keys, ImportedSettings& settings, const std::string& micro, int64_t fallback);
+// The samples of an update: micro-batch times accumulation. `micro` is their name of the micro-batch,
+// `update` of the samples themselves, where they have one: it counts without a number of accumulations.
+void import_batch(GivenKeys& keys, ImportedSettings& settings, const std::string& micro, int64_t fallback,
+                  const std::string& update = "");
 
 void import_optimizer(const std::string& name, const std::string& from, ImportedSettings& settings);
 

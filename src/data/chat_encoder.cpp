@@ -219,7 +219,9 @@ std::unique_ptr<RowEncoder> make_chat_encoder(const DataConfig& config, const st
   std::optional<ChatTemplate> chat_template =
       config.chat_template.empty() ? load_chat_template(model)
                                    : std::optional(read_chat_template(config.chat_template, model));
-  if (chat_template && !config.template_date.empty()) chat_template->set_date(config.template_date);
+  // Always a whole day: with the time of day, samples would change while they are read, and an index of them
+  // is kept for the day.
+  if (chat_template) chat_template->set_date(config.template_date.empty() ? today() : config.template_date);
   const bool plain = encoder_decoder && form == ConversationForm::alpaca;
   if (!chat_template && !plain) {
     throw FormatError(

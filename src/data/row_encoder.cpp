@@ -51,7 +51,14 @@ void warn_of_marks(const DataConfig& config, const RowParser& row, const std::ve
     const bool is_used = field == config.loss_weight || field == config.input || field == config.target;
     if (is_used || std::ranges::find(kMarks, field) == kMarks.end()) continue;
     const auto value = row.json(field);
-    if (!value || value->is_null() || value->is_structured()) continue;
+    if (!value || value->is_null() || value->is_object()) continue;
+    if (value->is_array()) {  // one mark for each message
+      if (!value->empty() && (value->front().is_boolean() || value->front().is_number()))
+        log::warning(concat("data: the rows have a list \"", field,
+                            "\", which is not used; if it says which messages are learned, write "
+                            "\"train\": true or false into the messages"));
+      continue;
+    }
     log::warning(
         concat("data: the rows have a field \"", field,
                "\", which is not used; if it is the weight of a row in the loss: data.loss_weight=", field));

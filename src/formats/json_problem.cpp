@@ -208,7 +208,7 @@ struct Magic {
 using namespace std::string_view_literals;
 
 // In this order: the mark of UTF-32 begins like that of UTF-16.
-constexpr std::array<Magic, 15> kNotText{
+constexpr std::array<Magic, 16> kNotText{
     {{"\xff\xfe\0\0"sv, "is UTF-32; save the file as UTF-8"},
      {"\0\0\xfe\xff"sv, "is UTF-32; save the file as UTF-8"},
      {"\xff\xfe"sv, "is UTF-16; save the file as UTF-8"},
@@ -224,6 +224,8 @@ constexpr std::array<Magic, 15> kNotText{
      {"\x04\x22\x4d\x18"sv, "is compressed with lz4; unpack it (lz4 -d), or pack it with gzip or zstd"},
      {"7z\xbc\xaf\x27\x1c"sv, "is a 7z archive; unpack it"},
      {"ARROW1"sv, "is an Arrow file; save it as Parquet or JSON lines (in Python: dataset.to_parquet)"},
+     {"\xff\xff\xff\xff"sv,  // a stream, as Hugging Face datasets keeps them
+      "is an Arrow file; save it as Parquet or JSON lines (in Python: dataset.to_parquet)"},
      {"SQLite format 3"sv, "is an SQLite database; save its rows as JSON lines"},
      {"version https://git-lfs"sv,
       "is the pointer of Git LFS, not the file itself; get it with git lfs pull"}}};

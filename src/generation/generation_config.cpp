@@ -211,7 +211,9 @@ void read_values(const Reader& file, GenerationConfig& out) {
 
 GenerationConfig read_generation_config(const fs::path& model_directory, int64_t vocab_size,
                                         const fs::path& adapter) {
-  const fs::path place = fs::exists(adapter / kFile) ? adapter : model_directory;
+  // Without an adapter, "" / kFile would be a file of the current directory.
+  const bool has_own = !adapter.empty() && fs::exists(adapter / kFile);
+  const fs::path place = has_own ? adapter : model_directory;
   const Reader own(place / kFile, vocab_size), model(model_directory / "config.json", vocab_size);
   const Reader& file = own.empty() ? model : own;
   GenerationConfig config;

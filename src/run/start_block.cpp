@@ -122,12 +122,20 @@ void warn_of_unusual(const Config& config, Model& model) {
 }
 
 // Here the kind of the rows and the number of processes are known.
-void warn_of_idle_keys(Config config, DataKind kind) {
-  config.data.kind = kind;
+void warn_of_idle_keys(Config config, const DataReport& rows) {
+  config.data.kind = rows.kind;
   config.parallel.gpus = rank_place().count;
   config.origins.try_emplace("parallel.gpus");
-  for (const IdleKey& key : keys_without_effect(config))
-    key.overridden ? log::info(key.text) : log::warning(key.text);
+  std::vector<IdleKey> idle = keys_without_effect(config);
+  if (rows.kind == DataKind::seq2seq && rows.target_field.empty()) {
+    // Conversations for an encoder-decoder are read as those of a chat.
+    config.data.kind = DataKind::chat;
+    const std::vector<IdleKey> in_chats = keys_without_effect(config);
+    std::erase_if(idle, [&](const IdleKey& key) {
+      return std::ranges::find(in_chats, key.key, &IdleKey::key) == in_chats.end();
+    });
+  }
+  for (const IdleKey& key : idle) key.overridden ? log::info(key.text) : log::warning(key.text);
 }
 
 std::string padding_text(const Config& config, const PaddingReport& padding) {
@@ -256,7 +264,7 @@ void show_start(OutputDirectory& output, const Config& config, const Artefacts& 
                "plan --search` shows what saves memory"));
   }
   warn_of_unusual(config, model);
-  warn_of_idle_keys(config, data.train.kind);
+  warn_of_idle_keys(config, data.train);
   log_report("train data: ", data.train.lines());
   if (data.eval) log_report("eval data: ", data.eval->lines());
   log_report("", data.repeat_lines());

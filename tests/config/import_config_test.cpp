@@ -249,6 +249,31 @@ TEST_F(ImportConfigTest, DefaultsOfTrl) {
   EXPECT_FALSE(this->config("model_name_or_path: m\nuse_peft: false\nlora_r: 4\n").lora);
 }
 
+// Without a value these two are off there; they do not have their default.
+TEST_F(ImportConfigTest, ANullThatTurnsAKeyOffIsNoDefault) {
+  const std::string trl =
+      "model_name_or_path: m\ndataset_name: org/set\nuse_peft: true\nmax_grad_norm: null\n";
+  EXPECT_EQ(config(trl).training.max_grad_norm, 0);
+  EXPECT_FALSE(config(trl).data.max_truncated);
+  EXPECT_EQ(config(concat(trl, "max_length: null\n")).data.max_truncated, 0);
+  EXPECT_EQ(config(concat(kHuggingFace, "max_grad_norm:\n")).training.max_grad_norm, 0);
+  EXPECT_EQ(config(concat(kLlamaFactory, "max_grad_norm: ~\n")).training.max_grad_norm, 0);
+  EXPECT_EQ(config(concat(kAxolotl, "max_grad_norm: null\n")).training.max_grad_norm, 1);
+}
+
+TEST_F(ImportConfigTest, TheBatchSizeOfAxolotlIsThatOfAnUpdate) {
+  EXPECT_EQ(config(concat(kAxolotl, "batch_size: 32\n")).effective_batch_size(), 32);
+  // The accumulation counts, and the other is named.
+  const std::string both = concat(kAxolotl, "batch_size: 32\ngradient_accumulation_steps: 4\n");
+  EXPECT_EQ(config(both).effective_batch_size(), 8);
+  EXPECT_TRUE(contains(join(imported(both).left_out), "batch_size: 32"));
+}
+
+TEST_F(ImportConfigTest, ABatchOfAnySizeIsAnError) {
+  const std::string huge = "base_model: m\nmicro_batch_size: 1e14\ngradient_accumulation_steps: 1e14\n";
+  EXPECT_FALSE(contains(join(imported(huge).left_out), "found -")) << join(imported(huge).left_out);
+}
+
 // axolotl 0.19
 TEST_F(ImportConfigTest, DefaultsOfAxolotl) {
   const Config config = this->config(kAxolotl);
@@ -283,6 +308,11 @@ TEST_F(ImportConfigTest, DefaultsOfLlamaFactory) {
   EXPECT_EQ(value_text(config, "memory.gradient_checkpointing"), "true");
   const std::string texts = "model_name_or_path: m\nstage: pt\nfinetuning_type: full\n";
   EXPECT_EQ(value_text(this->config(texts), "data.long_samples"), "split");
+}
+
+TEST_F(ImportConfigTest, TokensOfLlamaFactoryHaveCommasBetweenThem) {
+  EXPECT_EQ(config(concat(kLlamaFactory, "add_tokens: <a>, <b>\n")).model.add_tokens,
+            (std::vector<std::string>{"<a>", "<b>"}));
 }
 
 // torchtune 0.7, torch 2.11

@@ -94,6 +94,7 @@ TEST_F(BadRowsTest, FilesThatAreNoTextAreNamed) {
        "is compressed with xz"},
       {"BZh91", "is compressed with bzip2"},
       {"ARROW1", "is an Arrow file"},
+      {std::string("\xff\xff\xff\xff\xb8\x02\0\0", 8), "is an Arrow file"},
       {std::string("{\0\"\0i\0n\0", 8), "is UTF-16; save the file as UTF-8"},
       {std::string("\0{\0\"\0i\0n", 8), "is UTF-16; save the file as UTF-8"},
       {std::string("\xff\xfe\0\0{\0\0\0", 8), "is UTF-32; save the file as UTF-8"},

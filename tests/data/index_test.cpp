@@ -117,6 +117,12 @@ TEST_F(DatedIndex, IsThatOfEveryDayIfItDoesNot) {
   EXPECT_FALSE(has(join(data_->report().lines(), "\n"), "the date in them"));
 }
 
+TEST_F(DatedIndex, TellsTheTemplateNoTimeOfDay) {
+  use(R"({{ 11 if strftime_now("%H:%M:%S") == "00:00:00" else 12 }} )");
+  calls_on("");
+  EXPECT_EQ(data_->sample(0).input_ids.front(), 11);
+}
+
 TEST_F(Index, IsTheSameForAnyNumberOfWorkers) {
   calls();
   std::ifstream first(kept(), std::ios::binary);

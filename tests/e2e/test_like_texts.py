@@ -56,6 +56,18 @@ class LikeTexts(EndToEnd):
         ids = [trainer("tokenize", "--model", model, "--input", text).stdout for model in (self.model, cured)]
         self.assertEqual(*ids)
 
+    def test_the_template_of_conversations_has_an_effect_and_a_list_of_marks_has_none(self):
+        template = self.scratch / "own.jinja"
+        template.write_text("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}")
+        data = self.scratch / "marked.jsonl"
+        messages = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]
+        write_rows(data, [{"messages": messages, "loss_mask": [0, 1]}] * 2)
+        result = self.train("tiny_t5.yaml", self.scratch / "marked", f"data.train={data}", f"data.chat_template={template}",
+                            "data.kind=chat", "max_steps=1")
+        self.assert_done(result)
+        self.assertNotIn("data.chat_template: has no effect", result.stderr)
+        self.assertIn('the rows have a list "loss_mask", which is not used', result.stderr)
+
     def test_checkpoints_of_other_programs_are_named(self):
         other = self.scratch / "other" / "checkpoint-2"
         shutil.copytree(self.model, other)

@@ -290,6 +290,18 @@ TEST(GenerationConfigFile, ThatOfAnAdapterComesFirst) {
   EXPECT_EQ(read_generation_config(model.path(), kVocabulary, adapter.path()).eos_token_ids, (Tokens{7, 9}));
 }
 
+TEST(GenerationConfigFile, ThatOfTheCurrentDirectoryIsNotRead) {
+  const test::TemporaryDirectory model, elsewhere;
+  std::ofstream(model / "generation_config.json") << R"({"eos_token_id": 7, "num_beams": 3})";
+  std::ofstream(elsewhere / "generation_config.json") << R"({"eos_token_id": 9})";
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(elsewhere.path());
+  const GenerationConfig config = read_generation_config(model.path(), kVocabulary);
+  std::filesystem::current_path(before);
+  EXPECT_EQ(config.num_beams, 3);
+  EXPECT_EQ(config.eos_token_ids, Tokens{7});
+}
+
 TEST(GenerationConfigFile, MayHaveNoTokenOfAKind) {
   EXPECT_TRUE(config_of({{"eos_token_id", -1}}).eos_token_ids.empty());
   EXPECT_FALSE(config_of({{"decoder_start_token_id", -1}}).decoder_start_token_id.has_value());

@@ -63,6 +63,11 @@ TEST_F(AnswerTextTest, AnEndTokenThatIsNoSpecialTokenIsLeftOutToo) {
   EXPECT_EQ(AnswerText(*tokenizer_, {}).text(ids("One<done>")), "One<done>");
 }
 
+TEST_F(AnswerTextTest, TheEndTokenIsLeftOutAlsoAmongSpecialTokensThatAreKept) {
+  const std::vector<int32_t> answer = ids("One<|im_end|> two<|im_end|>");
+  EXPECT_EQ(AnswerText(*tokenizer_, {}, {answer.back()}).text(answer, false), "One<|im_end|> two");
+}
+
 TEST_F(AnswerTextTest, SkipsIdsThatAreNotTokens) {
   std::vector<int32_t> padded = ids("One two");
   padded.insert(padded.begin() + 1, static_cast<int32_t>(tokenizer_->vocab_size()) + 5);

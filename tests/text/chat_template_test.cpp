@@ -35,6 +35,8 @@ TEST(ChatTemplate, IsToldTheDayThatWasSet) {
   EXPECT_EQ(dated.date(), "2026-05-31");
   dated.set_date("2028-02-29");
   EXPECT_EQ(dated.render(kGreeting).substr(0, 16), "29 February 2028");
+  dated.set_date("9999-12-31");
+  EXPECT_EQ(dated.render(kGreeting).substr(0, 16), "31 December 9999");
   for (const char* no_day : {"2026-02-29", "2026-13-01", "2026-01-01x", "2026-01", "today", ""})
     EXPECT_TRUE(contains(error_message<ConfigError>([&] { dated.set_date(no_day); }), "is no day")) << no_day;
 }

@@ -197,6 +197,13 @@ TEST_F(TokenizerErrors, SettingsOfTokenizerConfigThatWouldChangeIdsAreRefusedByN
   write("tokenizer.json", read_file(golden("qwen") / "tokenizer.json"));
   write("tokenizer_config.json", R"({"split_special_tokens": true})");
   expect_in(error(), {"tokenizer_config.json", "split_special_tokens"});
+  write("tokenizer_config.json", R"({"tokenizer_class": "Qwen2Tokenizer", "add_prefix_space": true})");
+  expect_in(error(), {"tokenizer_config.json", "add_prefix_space"});
+  for (const char* same : {R"({"tokenizer_class": "Qwen2Tokenizer", "add_prefix_space": false})",
+                           R"({"tokenizer_class": "PreTrainedTokenizerFast", "add_prefix_space": true})"}) {
+    write("tokenizer_config.json", same);
+    EXPECT_NO_THROW(load_tokenizer(directory_)) << same;
+  }
 }
 
 TEST_F(TokenizerErrors, UnknownKeysOfStepsAreRefusedByName) {

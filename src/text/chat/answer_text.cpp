@@ -59,6 +59,7 @@ std::string AnswerText::text(std::span<const int32_t> ids, bool skip_special_tok
   const std::string full = decode(ids, false);
   const size_t stop = find_stop(ids, full);
   if (stop == std::string::npos) {
+    // Also with special tokens: a target, to which the answer is compared, has no end token.
     const bool ended = !ids.empty() && std::ranges::find(ends_, ids.back()) != ends_.end();
     return decode(ended ? ids.first(ids.size() - 1) : ids, skip_special_tokens);
   }

@@ -45,7 +45,8 @@ Moment Moment::of_day(const std::string& day) {
   const auto date = day_in(day);
   if (!date) throw ConfigError(concat("'", day, "' is no day; write one as 2026-05-31"));
   Moment moment;
-  moment.seconds = std::chrono::system_clock::to_time_t(std::chrono::sys_days(*date));
+  // Not as a time_point of the system's clock, which ends in 2262.
+  moment.seconds = std::chrono::sys_seconds(std::chrono::sys_days(*date)).time_since_epoch().count();
   ::gmtime_r(&moment.seconds, &moment.local);
   return moment;
 }

@@ -79,6 +79,20 @@ void read_names(const JsonAt& json, bool takes_additional, std::map<std::string,
   }
 }
 
+// Transformers 5 makes the steps of Qwen2Tokenizer anew and takes this key for them, whatever tokenizer.json
+// says; for other classes that can be read here, the key has no effect.
+void refuse_prefix_space(const JsonAt& config, const std::filesystem::path& directory) {
+  const JsonAt key = config.get("add_prefix_space"), name = config.get("tokenizer_class");
+  if (key.value != true || (name.value != "Qwen2Tokenizer" && name.value != "Qwen2TokenizerFast")) return;
+  if (!std::filesystem::exists(directory / "tokenizer.json")) return;
+  const nlohmann::json file = read_json(directory / "tokenizer.json");
+  const auto steps = file.is_object() ? file.find("pre_tokenizer") : file.end();
+  if (steps != file.end() && steps->dump().find(R"("add_prefix_space":true)") != std::string::npos) return;
+  key.fail(
+      "true is not supported for a tokenizer.json that adds no space; write it with "
+      "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR), or set the key to false");
+}
+
 }  // namespace
 
 SpecialTokens read_special_tokens(const std::filesystem::path& directory) {
@@ -89,6 +103,7 @@ SpecialTokens read_special_tokens(const std::filesystem::path& directory) {
   const nlohmann::json config_file = read_if_there("tokenizer_config.json");
   const JsonAt config{config_file, where("tokenizer_config.json")};
   check_tokenizer_config(config);
+  refuse_prefix_space(config, directory);
   const bool has_lists =
       has_tokens(config, "extra_special_tokens") || has_tokens(config, "additional_special_tokens");
   SpecialTokens out;
