@@ -16,8 +16,11 @@ class Resume(EndToEnd):
     family = "t5"
 
     def arguments(self, *overrides, preset="tiny_t5.yaml", model=None):
+        off = {"save.strategy=no": "save.steps=", "training.eval_strategy=no": "training.eval_steps="}
+        unused = tuple(steps for strategy, steps in off.items() if strategy in overrides)
+        common = [setting for setting in COMMON if not setting.startswith(unused)]
         return ["--config", ROOT / "configs" / preset, f"model.path={model or self.model}",
-                f"data.train={self.data / 'train.jsonl'}", f"data.eval={self.data / 'heldout.jsonl'}", *COMMON, *overrides]
+                f"data.train={self.data / 'train.jsonl'}", f"data.eval={self.data / 'heldout.jsonl'}", *common, *overrides]
 
     def start(self, output, *overrides, fault=None):
         if fault:
