@@ -105,7 +105,7 @@ class Metrics {
 };
 
 // Half-written lines, and lines that another program has added, are passed over.
-Metrics read_metrics(const fs::path& path) {
+Metrics read_metrics(const fs::path& path, Json& problems) {
   std::error_code error;
   if (!fs::is_regular_file(path, error)) {
     throw FormatError(concat(path.string(), ": ", fs::exists(path, error) ? "is no file" : "does not exist",
@@ -114,9 +114,15 @@ Metrics read_metrics(const fs::path& path) {
   std::ifstream in(path);
   if (!in) throw FormatError(concat(path.string(), ": cannot be read"));
   Metrics metrics;
-  for (std::string line; std::getline(in, line);) {
-    if (const auto row = parse_row(line)) metrics.add(*row);
+  size_t lines = 0, rows = 0;
+  for (std::string line; std::getline(in, line); lines++) {
+    const auto row = parse_row(line);
+    if (!row) continue;
+    metrics.add(*row);
+    rows++;
   }
+  if (lines > 0 && rows == 0)
+    problems.push_back(concat(path.filename().string(), ": none of its ", lines, " lines is a row of a run"));
   return metrics;
 }
 
@@ -178,7 +184,7 @@ Json read_run(const fs::path& directory, ReportedState state) {
   const fs::path metrics_file = directory / "metrics.jsonl";
   Json run{{"path", directory.string()}};
   Json problems = Json::array();
-  read_metrics(metrics_file).fill(run);
+  read_metrics(metrics_file, problems).fill(run);
   run["updated"] = time_of(metrics_file);
   fill_state(run, directory, state);
   run["environment"] = read_json(directory / "environment.json", problems);

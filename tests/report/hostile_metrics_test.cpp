@@ -22,6 +22,16 @@ const std::string kTrain =
     R"({"kind":"train","step":1,"epoch":0.5,"loss":2.5,"learning_rate":0.001,"step_seconds":1,"tokens":10,)"
     R"("skipped":1,"spike":2,"memory_peak":5})";
 
+TEST(HostileMetrics, AFileWithoutARowIsNamedOnThePage) {
+  const TemporaryDirectory directory(test::memory_path());
+  put(directory / "metrics.jsonl", "no row\nneither\n");
+  const auto run = read_run(directory.path(), ReportedState::unknown);
+  ASSERT_EQ(run["problems"].size(), 1u) << run["problems"];
+  EXPECT_EQ(run["problems"][0], "metrics.jsonl: none of its 2 lines is a row of a run");
+  put(directory / "metrics.jsonl", "no row\n" + kTrain + "\n");
+  EXPECT_EQ(read_run(directory.path(), ReportedState::unknown)["problems"].size(), 0u);
+}
+
 TEST(HostileMetrics, EveryRowIsShownOrPassedOver) {
   const TemporaryDirectory directory(test::memory_path());
   for (const std::string& row :

@@ -32,6 +32,7 @@ def repeat(check):
         for shape, more in (("t5", {}), ("qwen3", training.LORA)):
             name = f"{shape} {dtype} twice"
             keys = small(check, shape, name, **{"model.dtype": dtype, "save.strategy": "no", "training.max_steps": 12, **more})
+            keys = [key for key in keys if not key.startswith("save.steps=")]
             expect_same_bits(check, f"{shape} {dtype}", *[training.need_train(check, name, keys) for _ in range(2)])
     check.figures.pop("runs")
 
