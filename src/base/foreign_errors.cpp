@@ -13,6 +13,7 @@
 #include <yaml-cpp/exceptions.h>
 
 #include "base/text.h"
+#include "base/utf8.h"
 
 namespace trainer {
 namespace {
@@ -100,24 +101,6 @@ bool is_disturbing(char32_t c) {
   return (control && c != '\n' && c != '\t') || turns || c == 0x2028 || c == 0x2029;
 }
 
-// A character that begins the text, and its bytes; no bytes if there is none.
-std::pair<char32_t, size_t> first_character(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(0);
-  if (first < 0x80) return {first, 1};
-  const size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-  if (first < 0xc2 || first > 0xf4 || text.size() < length) return {0, 0};
-  char32_t c = first & (0xff >> (length + 1));
-  for (size_t i = 1; i < length; i++) {
-    if ((byte(i) & 0xc0) != 0x80) return {0, 0};
-    c = c << 6 | (byte(i) & 0x3f);
-  }
-  constexpr std::array<char32_t, 5> kLeast{0, 0, 0x80, 0x800, 0x10000};
-  const bool is_half = c >= 0xd800 && c < 0xe000;
-  return c < kLeast[length] || c > 0x10ffff || is_half ? std::pair<char32_t, size_t>{0, 0}
-                                                       : std::pair{c, length};
-}
-
 }  // namespace
 
 std::string own_words(const std::exception& error) {
@@ -139,22 +122,25 @@ std::string own_words(const std::exception& error) {
 std::string their_words(const std::exception& error) { return printable(first_line(error.what())); }
 
 std::string printable(std::string_view text) {
+  constexpr size_t kLongestCharacter = 4;
   std::string out;
   out.reserve(text.size());
-  while (!text.empty()) {
-    const auto [character, length] = first_character(text);
+  for (size_t at = 0; at < text.size();) {
     char escape[16];
-    if (length == 0) {
-      std::snprintf(escape, sizeof escape, "\\x%02x", static_cast<unsigned char>(text[0]));
+    if (valid_utf8_prefix(text.substr(at, kLongestCharacter)) == 0) {
+      std::snprintf(escape, sizeof escape, "\\x%02x", static_cast<unsigned char>(text[at++]));
       out += escape;
-    } else if (is_disturbing(character)) {
+      continue;
+    }
+    const size_t begin = at;
+    const char32_t character = next_code_point(text, at);
+    if (is_disturbing(character)) {
       std::snprintf(escape, sizeof escape, character < 0x80 ? "\\x%02x" : "\\u%04x",
                     static_cast<unsigned>(character));
       out += character == '\r' ? "\\r" : escape;
     } else {
-      out += text.substr(0, length);
+      out += text.substr(begin, at - begin);
     }
-    text.remove_prefix(length == 0 ? 1 : length);
   }
   return out;
 }

@@ -50,6 +50,9 @@ std::string sparkline(const std::vector<double>& values, size_t width, bool utf8
 std::string join_some(const std::vector<std::string>& items, size_t most = 10,
                       std::string_view separator = ", ");
 
+// Returns the text with the letters A to Z in lower case.
+std::string lower_case(std::string_view text);
+
 // Returns the first line of an error's text: the message without LibTorch's backtrace.
 inline std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 

@@ -98,11 +98,6 @@ std::string value_here(const Key& key, const Config& here) {
                 origin == here.origins.end() ? "which nothing sets" : "set by " + origin->second, ".");
 }
 
-std::string lower_case(std::string text) {
-  std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return text;
-}
-
 // What other trainers call so.
 std::optional<std::string> explained_foreign(const std::string& name, const Config* here) {
   const config::ForeignKey* foreign = config::find_foreign_key(name);

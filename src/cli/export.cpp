@@ -1,5 +1,4 @@
 // trainer export FROM OUT
-#include <cctype>
 #include <memory>
 #include <string>
 #include <vector>
@@ -56,8 +55,7 @@ struct ExportWords {
 
 // A type under the name that other programs have for it; for one that only llama.cpp writes, the way there.
 std::string check_dtype(std::string& name) {
-  std::string lower = name;
-  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  std::string lower = lower_case(name);
   if (lower == "f16" || lower == "float16") lower = "fp16";
   if (lower == "f32" || lower == "float32") lower = "fp32";
   if (lower == "bfloat16") lower = "bf16";

@@ -216,10 +216,6 @@ class Term {
   std::vector<std::pair<Words, double>> phrases_;
 };
 
-}  // namespace
-
-namespace {
-
 Searched searched_of(const HelpEntry& entry) {
   return {&entry, words_of_text(entry.name), words_of_text(entry.title), words_of_text(entry.text)};
 }

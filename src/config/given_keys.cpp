@@ -1,6 +1,5 @@
 // The keys of another trainer's file, and the forms of their values.
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <sstream>
 
@@ -69,8 +68,7 @@ std::string with_names_inside(const std::string& name, const YAML::Node& value) 
 
 bool is_true(const YAML::Node& node) {
   if (!node.IsScalar()) return !is_empty(node);
-  std::string text = node.Scalar();
-  std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
+  const std::string text = lower_case(node.Scalar());
   return !text.empty() && text != "false" && text != "no" && text != "off" && text != "0" && text != "none" &&
          text != "null";
 }

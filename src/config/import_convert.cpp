@@ -5,6 +5,7 @@
 
 #include "trainer/base/strings.h"
 
+#include "base/text.h"
 #include "config/foreign_keys.h"
 #include "config/import_settings.h"
 #include "config/schema.h"
@@ -14,15 +15,10 @@
 namespace trainer::config {
 namespace {
 
-std::string lowered(std::string text) {
-  std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return text;
-}
-
 constexpr const char* kUnknown = "is not known here";
 
 // "IntervalStrategy.STEPS" -> "steps"
-std::string without_type(const std::string& text) { return lowered(text.substr(text.rfind('.') + 1)); }
+std::string without_type(const std::string& text) { return lower_case(text.substr(text.rfind('.') + 1)); }
 
 // What Hugging Face writes where nothing was chosen. Such a key says nothing.
 constexpr std::string_view kUnset =
@@ -231,7 +227,7 @@ void held_out(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings)
 void recompute(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings) {
   const auto value = keys.take_text(name);
   if (!value) return;
-  const std::string kind = lowered(*value);
+  const std::string kind = lower_case(*value);
   const bool plain = kind == "true" || kind == "false";
   settings.set(ours, plain ? kind : "true", name);
   if (!plain) settings.change(name, *value + " is not a kind here; all blocks are recomputed");
@@ -240,7 +236,7 @@ void recompute(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings
 void resume(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings) {
   const auto from = keys.take_text(name);
   if (from && is_true(YAML::Node(*from)))
-    settings.set_text(ours, lowered(*from) == "true" ? "auto" : *from, name);
+    settings.set_text(ours, lower_case(*from) == "true" ? "auto" : *from, name);
 }
 
 void grouped_by_length(GivenKeys& keys, Name name, Name, ImportedSettings& settings) {
@@ -274,7 +270,7 @@ void import_batch(GivenKeys& keys, ImportedSettings& settings, const std::string
 }
 
 void import_optimizer(const std::string& name, const std::string& from, ImportedSettings& settings) {
-  std::string kind = lowered(name.substr(name.rfind('.') + 1));
+  std::string kind = lower_case(name.substr(name.rfind('.') + 1));
   std::erase(kind, '_');
   const bool paged = kind.starts_with("paged");
   const bool eight = kind.find("8bit") != std::string::npos;
@@ -334,7 +330,7 @@ void import_by_table(GivenKeys& keys, ImportedSettings& settings) {
   for (const auto& [name, value] : keys.rest()) {
     if (says_nothing(name, value)) continue;
     const std::string own = own_key(name);
-    if (const ForeignKey* row = find_foreign_key(lowered(name))) {
+    if (const ForeignKey* row = find_foreign_key(lower_case(name))) {
       import_row(*row, value, name, settings);
     } else if (own.empty()) {
       const std::string names = has_names_inside(value) ? with_names_inside(name, value) : name;

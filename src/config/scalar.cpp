@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/text.h"
 #include "config/value.h"
 
 namespace trainer::config {
@@ -14,8 +15,7 @@ std::string text_as_yaml(const std::string& text) {
   // YAML 1.1 readers take these for something else than text.
   static const std::set<std::string> reserved{"null", "true", "false", "yes", "no", "on", "off", "y", "n"};
   static const std::regex plain("[A-Za-z_./][A-Za-z0-9_./-]*");
-  std::string lower = text;
-  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  const std::string lower = lower_case(text);
   const bool like_number =
       text.starts_with('.') && lower.find_first_not_of(".0123456789e_-inaf") == std::string::npos;
   if (std::regex_match(text, plain) && !reserved.contains(lower) && !like_number) return text;

@@ -1,7 +1,6 @@
 #include "data/row_encoder.h"
 
 #include <algorithm>
-#include <array>
 
 #include <nlohmann/json.hpp>
 
@@ -11,6 +10,7 @@
 
 #include "data/chat_encoder.h"
 #include "data/text_encoder.h"
+#include "text/chat/marks.h"
 
 namespace trainer {
 namespace {
@@ -45,11 +45,9 @@ void refuse_judged_answers(const DataConfig& config, const RowParser& row,
 
 // Names a field that another program takes for what is learned of a row.
 void warn_of_marks(const DataConfig& config, const RowParser& row, const std::vector<std::string>& fields) {
-  constexpr std::array<const char*, 8> kMarks{"loss",      "train",  "training", "trainable",
-                                              "loss_mask", "masked", "weight",   "loss_weight"};
   for (const std::string& field : fields) {
     const bool is_used = field == config.loss_weight || field == config.input || field == config.target;
-    if (is_used || std::ranges::find(kMarks, field) == kMarks.end()) continue;
+    if (is_used || !is_mark(field)) continue;
     const auto value = row.json(field);
     if (!value || value->is_null() || value->is_object()) continue;
     if (value->is_array()) {  // one mark for each message

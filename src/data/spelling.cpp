@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/utf8.h"
 #include "text/tokenizer/normalizer.h"
 
 namespace trainer {
@@ -13,11 +14,6 @@ constexpr const char* kTwoSpaces = "  ";
 // Characters that normalizers change. If these come back, all others do, too.
 constexpr std::array<const char*, 12> kProbes{"\u00a0", "\u00ad", "\u00b2", "\u0132", "\u017f", "\u200b",
                                               "\u2026", "\u212b", "\u3000", "\ufb01", "\uff21", "\ufeff"};
-
-size_t bytes_of_character(char first) {
-  const auto byte = static_cast<unsigned char>(first);
-  return byte < 0x80 ? 1 : byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : 4;
-}
 
 bool gives_letters_back(const Tokenizer& tokenizer) {
   const std::vector<int32_t> ids = tokenizer.encode("a", /*add_special_tokens=*/false);
@@ -64,7 +60,7 @@ void Spelling::find_lost(std::string_view text, std::set<std::string>& found) {
       at++;
       continue;
     }
-    const std::string_view character = text.substr(at, bytes_of_character(text[at]));
+    const std::string_view character = text.substr(at, character_length(text, at));
     if (!keeps_others_ && is_lost_character(std::string(character))) found.insert(std::string(character));
     at += character.size();
   }

@@ -4,14 +4,10 @@
 
 #include "trainer/data/batching.h"
 
+#include "base/utf8.h"
+
 namespace trainer {
 namespace {
-
-// Returns the number of bytes of the UTF-8 character that starts with this byte.
-size_t character_length(char first) {
-  const auto byte = static_cast<unsigned char>(first);
-  return byte < 0x80 ? 1 : byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : 4;
-}
 
 int64_t count(std::span<const int32_t> ids, int32_t id) { return std::count(ids.begin(), ids.end(), id); }
 
@@ -144,7 +140,7 @@ void Survey::add_unknown(int64_t tokens, std::string_view text, SideReport& side
 
 void Survey::find_unknown_characters(std::string_view text, std::set<std::string>& found) {
   for (size_t at = 0; at < text.size();) {
-    const std::string character(text.substr(at, character_length(text[at])));
+    const std::string character(text.substr(at, character_length(text, at)));
     at += character.size();
     if (is_unknown(character)) found.insert(character);
   }

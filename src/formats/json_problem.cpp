@@ -7,6 +7,8 @@
 
 #include "trainer/base/strings.h"
 
+#include "base/text.h"
+
 namespace trainer {
 namespace {
 
@@ -231,8 +233,7 @@ constexpr std::array<Magic, 16> kNotText{
       "is the pointer of Git LFS, not the file itself; get it with git lfs pull"}}};
 
 bool begins_with_page(std::string_view begin) {
-  std::string lower(begin.substr(0, 64));
-  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  const std::string lower = lower_case(begin.substr(0, 64));
   const size_t first = std::min(lower.find_first_not_of(" \t\r\n"), lower.size());
   const std::string_view text = std::string_view(lower).substr(first);
   return text.starts_with("<!doctype html") || text.starts_with("<html");

@@ -8,6 +8,8 @@
 
 #include "trainer/base/strings.h"
 
+#include "base/text.h"
+
 namespace trainer::net {
 namespace {
 
@@ -28,7 +30,7 @@ size_t begin_of(std::string_view url) {
 std::string authority_of(std::string_view url) {
   const size_t begin = begin_of(url);
   if (begin == std::string_view::npos) return "";
-  return lower(url.substr(begin, url.find_first_of(kAfterHost, begin) - begin));
+  return lower_case(url.substr(begin, url.find_first_of(kAfterHost, begin) - begin));
 }
 
 // "host" and ":port"; nullopt for what readers of URLs might understand in different ways.
@@ -75,17 +77,11 @@ std::string hidden_in(std::string_view address) {
 
 }  // namespace
 
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return out;
-}
-
 std::string origin_of(std::string_view url) {
   const size_t begin = begin_of(url);
   if (begin == std::string_view::npos) return "the address";
   const std::string bare = without_user(url);
-  return lower(bare.substr(0, bare.find_first_of(kAfterHost, begin)));
+  return lower_case(bare.substr(0, bare.find_first_of(kAfterHost, begin)));
 }
 
 std::string without_user(std::string_view url) {
@@ -110,7 +106,7 @@ std::string without_credentials(std::string_view text) {
 }
 
 bool is_address(std::string_view url) {
-  const std::string scheme = lower(url.substr(0, url.find("://")));
+  const std::string scheme = lower_case(url.substr(0, url.find("://")));
   const bool is_plain = std::ranges::all_of(url, [](char c) { return static_cast<unsigned char>(c) > 32; });
   return (scheme == "http" || scheme == "https") && is_plain && host_of(url);
 }
@@ -129,7 +125,7 @@ bool is_this_machine(std::string_view url) {
 }
 
 bool keeps_secrets(std::string_view url) {
-  return lower(url.substr(0, 8)) == "https://" || is_this_machine(url);
+  return lower_case(url.substr(0, 8)) == "https://" || is_this_machine(url);
 }
 
 }  // namespace trainer::net

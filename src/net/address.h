@@ -6,9 +6,6 @@
 
 namespace trainer::net {
 
-// The text with the letters A to Z in lower case.
-std::string lower(std::string_view text);
-
 // "https://example.org:8000" of "https://example.org:8000/path?secret": what may be shown of an URL.
 std::string origin_of(std::string_view url);
 

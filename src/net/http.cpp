@@ -9,6 +9,7 @@
 #include "trainer/base/strings.h"
 #include "trainer/base/version.h"
 
+#include "base/text.h"
 #include "net/address.h"
 #include "net/curl.h"
 
@@ -65,7 +66,7 @@ struct Exchange {
     }
     const size_t colon = line.find(':');
     if (colon == std::string_view::npos) return;
-    response.headers[lower(line.substr(0, colon))] = trim(line.substr(colon + 1));
+    response.headers[lower_case(line.substr(0, colon))] = trim(line.substr(colon + 1));
   }
 
   void take_body(std::string_view piece) {
@@ -296,7 +297,7 @@ Response Client::send(const Request& request) {
   for (int redirects = 0; redirects < request.max_redirects && is_address(next); redirects++) {
     // Whole authorities are compared, with all that libcurl might read in another way.
     const auto authority = [](const std::string& url) {
-      return lower(url.substr(0, url.find_first_of("/?#", url.find("://") + 3)));
+      return lower_case(url.substr(0, url.find_first_of("/?#", url.find("://") + 3)));
     };
     if (authority(next) != authority(current.url)) current.bearer_token.clear();
     if (response.status == 303 || (current.method == "POST" && response.status < 303)) {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "text/unicode/utf8.h"
+#include "base/utf8.h"
 
 namespace trainer {
 

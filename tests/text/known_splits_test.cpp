@@ -9,8 +9,8 @@
 
 #include "trainer/base/files.h"
 
+#include "base/utf8.h"
 #include "text/code_points.h"
-#include "text/unicode/utf8.h"
 
 namespace trainer {
 namespace {

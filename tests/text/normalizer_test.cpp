@@ -5,8 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/utf8.h"
 #include "text/code_points.h"
-#include "text/unicode/utf8.h"
 
 namespace trainer {
 namespace {

@@ -87,7 +87,7 @@ WrittenAnswer written_answer(const ChatTemplate& chat_template, const Conversati
   WrittenAnswer written;
   for (const auto& answer : rendered.answers) {
     if (answer.message != message) continue;
-    const bool learned = learn_reasoning.of(!answer.empty_reasoning) || !answer.empty_reasoning;
+    const bool learned = !answer.empty_reasoning || learn_reasoning.of(false);
     const size_t begin = learned ? answer.begin : answer.after_reasoning;
     written.before += rendered.text.substr(answer.begin, begin - answer.begin);
     written.text += rendered.text.substr(begin, answer.end - begin);

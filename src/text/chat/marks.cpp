@@ -69,11 +69,6 @@ bool may_be_a_mark(const std::string& key, const Json& value) {
   });
 }
 
-bool is_known(const std::string& key) {
-  return std::ranges::find(kFlags, key, &Flag::key) != kFlags.end() ||
-         std::ranges::find(kWeights, key) != kWeights.end();
-}
-
 // What one mark says.
 struct Said {
   const char* key;
@@ -121,6 +116,11 @@ void add_marks_of_parts(const Json& message, const std::string& where,
 
 }  // namespace
 
+bool is_mark(const std::string& key) {
+  return std::ranges::find(kFlags, key, &Flag::key) != kFlags.end() ||
+         std::ranges::find(kWeights, key) != kWeights.end();
+}
+
 float take_marks(Json& message, const std::string& where, std::vector<Conversation::UnknownMark>& unknown) {
   const auto refuse = [&](const std::string& key, const Json& value, const char* problem, bool of_question) {
     unknown.push_back({key, problem_of(where, key, value, problem), of_question});
@@ -145,7 +145,7 @@ float take_marks(Json& message, const std::string& where, std::vector<Conversati
       refuse(flag.key, *value, ", and only answers of the assistant are learned", true);
   }
   for (const auto& [key, value] : message.items()) {
-    if (!is_known(key) && may_be_a_mark(key, value)) refuse(key, value, kMaySay, false);
+    if (!is_mark(key) && may_be_a_mark(key, value)) refuse(key, value, kMaySay, false);
   }
   add_marks_of_parts(message, where, unknown);
   for (const Flag& flag : kFlags) message.erase(flag.key);

@@ -10,9 +10,12 @@
 
 namespace trainer {
 
+// Returns whether a key is a mark that is known: "train", "weight", ...
+bool is_mark(const std::string& key);
+
 // Takes the marks that are known off a message, and returns its weight in the loss. Adds those that cannot be
-// obeyed to `unknown`. Throws DataError that names the place `where` for a weight
-// that is no number, and for marks that contradict each other.
+// obeyed to `unknown`. Throws DataError that names the place `where` for a weight that is no number, and for
+// marks that contradict each other.
 float take_marks(nlohmann::ordered_json& message, const std::string& where,
                  std::vector<Conversation::UnknownMark>& unknown);
 

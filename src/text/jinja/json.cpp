@@ -6,7 +6,7 @@
 
 #include "trainer/base/strings.h"
 
-#include "text/unicode/utf8.h"
+#include "base/utf8.h"
 
 namespace trainer::jinja {
 

@@ -7,9 +7,9 @@
 
 #include "trainer/base/strings.h"
 
+#include "base/utf8.h"
 #include "text/jinja/text.h"
 #include "text/unicode/unicode.h"
-#include "text/unicode/utf8.h"
 
 namespace trainer::jinja {
 namespace {

@@ -5,11 +5,11 @@
 
 #include "trainer/base/strings.h"
 
+#include "base/utf8.h"
 #include "text/jinja/filters.h"
 #include "text/jinja/operators.h"
 #include "text/jinja/text.h"
 #include "text/jinja/value.h"
-#include "text/unicode/utf8.h"
 
 namespace trainer::jinja {
 namespace {

@@ -6,10 +6,10 @@
 
 #include "trainer/base/strings.h"
 
+#include "base/utf8.h"
 #include "text/jinja/format.h"
 #include "text/jinja/split.h"
 #include "text/jinja/text.h"
-#include "text/unicode/utf8.h"
 
 namespace trainer::jinja {
 namespace {

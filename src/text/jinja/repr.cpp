@@ -4,9 +4,9 @@
 
 #include "trainer/base/strings.h"
 
+#include "base/utf8.h"
 #include "text/jinja/text.h"
 #include "text/jinja/value.h"
-#include "text/unicode/utf8.h"
 
 namespace trainer::jinja {
 namespace {

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <limits>
 
+#include "base/utf8.h"
 #include "text/unicode/unicode.h"
-#include "text/unicode/utf8.h"
 
 namespace trainer::jinja {
 namespace {

@@ -6,11 +6,11 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
+#include "base/utf8.h"
 #include "text/jinja/expression_parser.h"
 #include "text/jinja/globals.h"
 #include "text/jinja/lexer.h"
 #include "text/jinja/nodes.h"
-#include "text/unicode/utf8.h"
 
 namespace trainer::jinja {
 namespace {

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/utf8.h"
 #include "text/jinja/budget.h"
-#include "text/unicode/utf8.h"
 
 namespace trainer::jinja {
 

@@ -3,6 +3,7 @@
 
 #include "trainer/base/strings.h"
 
+#include "base/utf8.h"
 #include "text/jinja/filters.h"
 #include "text/jinja/format.h"
 #include "text/jinja/json.h"
@@ -11,7 +12,6 @@
 #include "text/jinja/text.h"
 #include "text/jinja/value.h"
 #include "text/unicode/unicode.h"
-#include "text/unicode/utf8.h"
 
 namespace trainer::jinja {
 namespace {

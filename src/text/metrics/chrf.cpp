@@ -7,8 +7,8 @@
 
 #include "trainer/text/metrics.h"
 
+#include "base/utf8.h"
 #include "text/metrics/ngrams.h"
-#include "text/unicode/utf8.h"
 
 namespace trainer {
 namespace {

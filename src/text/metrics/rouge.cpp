@@ -3,10 +3,10 @@
 
 #include "trainer/text/metrics.h"
 
+#include "base/utf8.h"
 #include "text/jinja/text.h"
 #include "text/metrics/ngrams.h"
 #include "text/unicode/unicode.h"
-#include "text/unicode/utf8.h"
 
 namespace trainer {
 namespace {

@@ -6,7 +6,7 @@
 #include <queue>
 
 #include "base/random.h"
-#include "text/unicode/utf8.h"
+#include "base/utf8.h"
 
 namespace trainer {
 namespace {

@@ -9,9 +9,9 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
+#include "base/utf8.h"
 #include "text/unicode/unicode.h"
 #include "text/unicode/unicode_tables.h"
-#include "text/unicode/utf8.h"
 
 namespace trainer {
 namespace {

@@ -2,8 +2,8 @@
 
 #include "trainer/base/strings.h"
 
+#include "base/utf8.h"
 #include "text/tokenizer/byte_tokens.h"
-#include "text/unicode/utf8.h"
 
 namespace trainer {
 namespace {

@@ -7,9 +7,9 @@
 #include "trainer/base/strings.h"
 
 #include "base/checksum.h"
+#include "base/utf8.h"
 #include "text/tokenizer/bpe.h"
 #include "text/tokenizer/byte_tokens.h"
-#include "text/unicode/utf8.h"
 
 namespace trainer {
 namespace {

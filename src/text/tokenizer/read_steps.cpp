@@ -1,10 +1,10 @@
 // The normalizer, the pre_tokenizer and the decoder of tokenizer.json.
 #include "trainer/base/strings.h"
 
+#include "base/utf8.h"
 #include "text/tokenizer/known_splits.h"
 #include "text/tokenizer/read_pipeline.h"
 #include "text/unicode/unicode.h"
-#include "text/unicode/utf8.h"
 
 namespace trainer {
 namespace {

@@ -9,10 +9,10 @@
 
 #include "trainer/text/tokenizer.h"
 
+#include "base/utf8.h"
 #include "text/tokenizer/byte_tokens.h"
 #include "text/tokenizer/normalizer.h"
 #include "text/tokenizer/pipeline_tokenizer.h"
-#include "text/unicode/utf8.h"
 
 namespace trainer {
 

@@ -4,8 +4,8 @@
 #include <span>
 #include <utf8proc.h>
 
+#include "base/utf8.h"
 #include "text/unicode/unicode_tables.h"
-#include "text/unicode/utf8.h"
 
 namespace trainer {
 namespace {
