@@ -1,5 +1,4 @@
 // How the values of other trainers' keys become ours.
-#include <algorithm>
 #include <cmath>
 #include <set>
 

@@ -10,7 +10,6 @@
 #include <fcntl.h>
 #include <memory>
 #include <optional>
-#include <spawn.h>
 #include <string_view>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -25,6 +24,7 @@
 
 #include "base/progress.h"
 #include "net/http.h"
+#include "notify/child_process.h"
 #include "notify/message_format.h"
 
 namespace trainer {
@@ -102,8 +102,7 @@ class TextFile {
 };
 
 std::vector<std::string> environment_for(const Event& event) {
-  std::vector<std::string> variables;
-  for (char** variable = environ; *variable != nullptr; variable++) variables.emplace_back(*variable);
+  std::vector<std::string> variables = environment_variables();
   const auto set = [&](const std::string& name, const std::string& value) {
     std::erase_if(variables, [&](const std::string& other) { return other.starts_with(name + "="); });
     variables.push_back(concat(name, "=", value));
@@ -119,46 +118,6 @@ std::vector<std::string> environment_for(const Event& event) {
   }
   return variables;
 }
-
-// The start of a child process: the event on its standard input and nothing else of ours, in a process group
-// of its own, with the default for each signal.
-class Spawn {
- public:
-  explicit Spawn(int input) {
-    ::posix_spawn_file_actions_init(&files_);
-    ::posix_spawn_file_actions_adddup2(&files_, input, STDIN_FILENO);
-    ::posix_spawn_file_actions_addopen(&files_, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-    ::posix_spawn_file_actions_addopen(&files_, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-    ::posix_spawn_file_actions_addclosefrom_np(&files_, STDERR_FILENO + 1);
-    ::posix_spawnattr_init(&how_);
-    sigset_t all, none;
-    sigfillset(&all);
-    sigemptyset(&none);
-    ::posix_spawnattr_setsigdefault(&how_, &all);
-    ::posix_spawnattr_setsigmask(&how_, &none);
-    ::posix_spawnattr_setpgroup(&how_, 0);
-    ::posix_spawnattr_setflags(&how_, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
-  }
-  ~Spawn() {
-    ::posix_spawnattr_destroy(&how_);
-    ::posix_spawn_file_actions_destroy(&files_);
-  }
-  Spawn(const Spawn&) = delete;
-  Spawn& operator=(const Spawn&) = delete;
-
-  // Returns 0 or the number of the error.
-  int start(std::string command, std::vector<std::string> variables, pid_t& child) const {
-    std::string shell = "sh", option = "-c";
-    std::vector<char*> arguments{shell.data(), option.data(), command.data(), nullptr}, environment;
-    for (std::string& variable : variables) environment.push_back(variable.data());
-    environment.push_back(nullptr);
-    return ::posix_spawn(&child, "/bin/sh", &files_, &how_, arguments.data(), environment.data());
-  }
-
- private:
-  posix_spawn_file_actions_t files_{};
-  posix_spawnattr_t how_{};
-};
 
 Delivery ending_of_command(int status) {
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
@@ -199,7 +158,9 @@ Deliver command_delivery(const std::string& command, double seconds) {
     if (input.get() < 0)
       return {Outcome::never, concat("the event cannot be handed to the command: ", std::strerror(errno))};
     pid_t child = 0;
-    if (const int error = Spawn(input.get()).start(command, environment_for(event), child); error != 0)
+    if (const int error =
+            start_child({"/bin/sh", "-c", command}, environment_for(event), input.get(), "/dev/null", child);
+        error != 0)
       return {Outcome::never, concat("/bin/sh cannot be started: ", std::strerror(error))};
     return wait_for_command(child, seconds, abort);
   };

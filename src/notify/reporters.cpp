@@ -2,13 +2,11 @@
 
 #include <cerrno>
 #include <chrono>
-#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
 #include <fstream>
 #include <optional>
-#include <spawn.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -20,6 +18,7 @@
 #include "base/ask_python.h"
 #include "base/file_facts.h"
 #include "base/progress.h"
+#include "notify/child_process.h"
 
 namespace trainer {
 namespace {
@@ -52,32 +51,6 @@ std::string last_line(const fs::path& file) {
   return last;
 }
 
-// Starts a program in a session of its own, with `input` as its standard input and nothing else of ours.
-// Returns 0 or the number of the error.
-int start_detached(const std::vector<std::string>& command, int input, const fs::path& log, pid_t& child) {
-  posix_spawn_file_actions_t files;
-  posix_spawnattr_t how;
-  ::posix_spawn_file_actions_init(&files);
-  ::posix_spawn_file_actions_adddup2(&files, input, STDIN_FILENO);
-  ::posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
-  ::posix_spawn_file_actions_adddup2(&files, STDOUT_FILENO, STDERR_FILENO);
-  ::posix_spawn_file_actions_addclosefrom_np(&files, STDERR_FILENO + 1);
-  ::posix_spawnattr_init(&how);
-  sigset_t all, none;
-  sigfillset(&all);
-  sigemptyset(&none);
-  ::posix_spawnattr_setsigdefault(&how, &all);
-  ::posix_spawnattr_setsigmask(&how, &none);
-  ::posix_spawnattr_setflags(&how, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSID);
-  std::vector<char*> arguments;
-  for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
-  arguments.push_back(nullptr);
-  const int failed = ::posix_spawnp(&child, arguments[0], &files, &how, arguments.data(), environ);
-  ::posix_spawnattr_destroy(&how);
-  ::posix_spawn_file_actions_destroy(&files);
-  return failed;
-}
-
 }  // namespace
 
 std::string how_to_install_reporter(const std::string& service) {
@@ -105,7 +78,7 @@ struct Reporters::Helper {
       return log::warning(concat(name(), "no helper: ", std::strerror(errno), "; the run goes on"));
     std::vector<std::string> with_run = command;
     with_run.emplace_back("--with-run");
-    const int failed = start_detached(with_run, ends[0], log_file, process);
+    const int failed = start_child(with_run, environment_variables(), ends[0], log_file, process);
     ::close(ends[0]);
     run_goes_on = ends[1];
     if (failed == 0) {

@@ -6,6 +6,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
+#include "models/copied_model.h"
 #include "models/golden.h"
 #include "support/error_message.h"
 #include "support/golden_directory.h"
@@ -18,32 +19,8 @@ namespace fs = std::filesystem;
 using test::contains;
 using test::error_message;
 
-struct Copy {
-  explicit Copy(const std::string& golden) {
-    fs::copy(golden_directory(golden) / "model", directory.path(), fs::copy_options::recursive);
-    weights = read_safetensors(path("model.safetensors"));
-  }
-  fs::path path(const std::string& name) const { return directory.path() / name; }
-  void write_weights() {
-    write_safetensors(path("new"), weights.tensors);
-    fs::rename(path("new"), path("model.safetensors"));
-  }
-  void change_config(const std::function<void(nlohmann::json&)>& change) const {
-    std::ifstream in(path("config.json"));
-    nlohmann::json config = nlohmann::json::parse(in);
-    change(config);
-    std::ofstream(path("config.json")) << config.dump(1);
-  }
-  std::string error() const {
-    return error_message<FormatError>([&] { load_model(directory.path(), {}); });
-  }
-
-  test::TemporaryDirectory directory;
-  SafetensorsFile weights;
-};
-
 TEST(LoadModel, NamesAllTensorsThatDoNotFitInOneError) {
-  Copy copy("qwen2");
+  CopiedModel copy("qwen2");
   copy.weights.tensors.erase("model.norm.weight");
   auto node = copy.weights.tensors.extract("model.layers.0.mlp.up_proj.weight");
   node.key() = "model.layers.0.mlp.upp_proj.weight";
@@ -59,7 +36,7 @@ TEST(LoadModel, NamesAllTensorsThatDoNotFitInOneError) {
 }
 
 TEST(LoadModel, IgnoresWhatIsKnownToBeSuperfluousAndSaysSo) {
-  Copy copy("t5_v1_0");
+  CopiedModel copy("t5_v1_0");
   const TensorView bias =
       copy.weights.tensors.at("decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight");
   copy.weights.tensors["decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"] = bias;
@@ -72,7 +49,7 @@ TEST(LoadModel, IgnoresWhatIsKnownToBeSuperfluousAndSaysSo) {
 
 // What loading `golden` with this put into its config.json says.
 std::string refusal(const std::string& golden, const nlohmann::json& changes) {
-  const Copy copy(golden);
+  const CopiedModel copy(golden);
   copy.change_config([&](nlohmann::json& config) {
     if (changes.contains("rope_scaling")) config.erase("rope_parameters");
     config.update(changes);
@@ -130,7 +107,7 @@ TEST(LoadModel, RefusesByNameWhatItDoesNotKnow) {
 
 // Logits of a golden with something put into its config.json.
 at::Tensor logits(const std::string& golden, const nlohmann::json& changes) {
-  const Copy copy(golden);
+  const CopiedModel copy(golden);
   copy.change_config([&](nlohmann::json& config) { config.update(changes); });
   const auto model = load_model(copy.directory.path(), {});
   at::NoGradGuard no_grad;
@@ -146,12 +123,12 @@ TEST(LoadModel, KeysWithoutEffectInTransformersHaveNone) {
 
 // transformers, class Qwen3Config and MistralConfig: what holds where a file does not say it.
 TEST(LoadModel, AKeyThatIsAbsentHasTheFamilysDefaultAndNullIsAValue) {
-  const Copy absent("qwen3");
+  const CopiedModel absent("qwen3");
   absent.change_config([](nlohmann::json& config) { config.erase("head_dim"); });
   EXPECT_TRUE(contains(absent.error(), "q_norm.weight: expected [128]")) << absent.error();
   const at::Tensor none = logits("mistral", {{"sliding_window", nullptr}});
   EXPECT_FALSE(none.equal(logits("mistral", nlohmann::json::object())));
-  const Copy copy("mistral");
+  const CopiedModel copy("mistral");
   copy.change_config([](nlohmann::json& config) { config.erase("sliding_window"); });
   const auto model = load_model(copy.directory.path(), {});  // 4096: more than the texts are long
   at::NoGradGuard no_grad;
@@ -161,7 +138,7 @@ TEST(LoadModel, AKeyThatIsAbsentHasTheFamilysDefaultAndNullIsAValue) {
 
 // The embedding's row of pad_token_id gets no gradient where it is looked up, as in torch.nn.Embedding.
 TEST(LoadModel, AnEndTokenThatPadsTooIsNotLearntByTheEmbedding) {
-  Copy copy("llama");
+  CopiedModel copy("llama");
   const int64_t id = Golden("llama").batch.samples[0].input_ids[0];
   copy.change_config([&](nlohmann::json& config) { config["pad_token_id"] = id; });
   const auto model = load_model(copy.directory.path(), {at::kCPU, at::kFloat, true});
@@ -173,7 +150,7 @@ TEST(LoadModel, AnEndTokenThatPadsTooIsNotLearntByTheEmbedding) {
 }
 
 TEST(LoadModel, FrozenWeightsOnTheCpuStayInTheFile) {
-  Copy copy("llama");
+  CopiedModel copy("llama");
   LoadReport report;
   const auto model = load_model(copy.directory.path(), {at::kCPU, at::kFloat, false}, &report);
   EXPECT_EQ(report.mapped_bytes, report.bytes);
@@ -181,7 +158,7 @@ TEST(LoadModel, FrozenWeightsOnTheCpuStayInTheFile) {
 }
 
 TEST(LoadModel, TrainedWeightsAreCopiesThatDoNotTouchTheFile) {
-  Copy copy("llama");
+  CopiedModel copy("llama");
   {
     const auto model = load_model(copy.directory.path(), {at::kCPU, at::kFloat, true});
     at::NoGradGuard no_grad;
@@ -192,7 +169,7 @@ TEST(LoadModel, TrainedWeightsAreCopiesThatDoNotTouchTheFile) {
 }
 
 TEST(LoadModel, AHeadEqualToTheEmbeddingIsTiedAndADifferentOneIsNot) {
-  Copy copy("t5_v1_0");
+  CopiedModel copy("t5_v1_0");
   copy.weights.tensors["lm_head.weight"] = copy.weights.tensors.at("shared.weight");
   copy.write_weights();
   EXPECT_EQ(load_model(copy.directory.path(), {})->tied_names().back(), "lm_head.weight");
@@ -200,7 +177,7 @@ TEST(LoadModel, AHeadEqualToTheEmbeddingIsTiedAndADifferentOneIsNot) {
 }
 
 TEST(LoadModel, ADecodersStoredHeadCountsWhereItDiffersAlthoughTheConfigTiesIt) {
-  Copy copy("qwen2");
+  CopiedModel copy("qwen2");
   copy.weights.tensors["lm_head.weight"] = copy.weights.tensors.at("model.embed_tokens.weight");
   copy.write_weights();
   EXPECT_EQ(load_model(copy.directory.path(), {})->tied_names().back(), "lm_head.weight");
@@ -211,20 +188,20 @@ TEST(LoadModel, ADecodersStoredHeadCountsWhereItDiffersAlthoughTheConfigTiesIt) 
 }
 
 TEST(LoadModel, SizesThatAreNoneAreRefused) {
-  Copy copy("qwen2");
+  CopiedModel copy("qwen2");
   copy.change_config([](nlohmann::json& config) { config["num_attention_heads"] = 0; });
   EXPECT_TRUE(contains(copy.error(), "num_attention_heads")) << copy.error();
 }
 
 TEST(LoadModel, Mt5NeverScalesItsOutput) {
-  Copy t5("t5_v1_0"), mt5("t5_v1_0");
+  CopiedModel t5("t5_v1_0"), mt5("t5_v1_0");
   mt5.change_config([](nlohmann::json& config) {
     config["model_type"] = "mt5";
     config.erase("scale_decoder_outputs");
     config["tie_word_embeddings"] = true;
   });
   const Golden golden("t5_v1_0");
-  const auto states = [&](const Copy& copy) {
+  const auto states = [&](const CopiedModel& copy) {
     at::NoGradGuard no_grad;
     return load_model(copy.directory.path(), {})->supervised_states(golden.whole(), ForwardContext{});
   };
@@ -254,7 +231,7 @@ TEST(LoadModel, SizesAndTokensThatNoModelHasAreRefusedBeforeAnythingIsMade) {
 }
 
 TEST(LoadModel, WeightsOfWholeNumbersAreRefusedByName) {
-  Copy copy("llama");
+  CopiedModel copy("llama");
   TensorView& norm = copy.weights.tensors.at("model.norm.weight");
   norm.dtype = norm.dtype == Dtype::f32 ? Dtype::i32 : Dtype::i16;
   copy.write_weights();

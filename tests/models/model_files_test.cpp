@@ -6,9 +6,8 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
-#include "models/golden.h"
+#include "models/copied_model.h"
 #include "support/error_message.h"
-#include "support/golden_directory.h"
 #include "support/temporary_directory.h"
 
 namespace trainer {
@@ -18,39 +17,14 @@ namespace fs = std::filesystem;
 using test::contains;
 using test::error_message;
 
-struct FilesOf {
-  explicit FilesOf(const std::string& name) : golden(name) {
-    fs::copy(golden_directory(name) / "model", directory.path(), fs::copy_options::recursive);
-    weights = read_safetensors(path("model.safetensors"));
-  }
-  fs::path path(const std::string& name) const { return directory.path() / name; }
-  void write_weights() {
-    write_safetensors(path("new"), weights.tensors);
-    fs::rename(path("new"), path("model.safetensors"));
-  }
-  void change_config(const std::function<void(nlohmann::json&)>& change) const {
-    std::ifstream in(path("config.json"));
-    nlohmann::json config = nlohmann::json::parse(in);
-    change(config);
-    std::ofstream(path("config.json")) << config.dump(1);
-  }
-  std::string error() const {
-    return error_message<FormatError>([&] { load_model(directory.path(), {}); });
-  }
-
-  std::string golden;
-  test::TemporaryDirectory directory;
-  SafetensorsFile weights;
-};
-
-at::Tensor logits_of(const FilesOf& files) {
+at::Tensor logits_of(const CopiedModel& files) {
   const auto model = load_model(files.directory.path(), {});
   at::NoGradGuard no_grad;
   return model->head().logits(model->supervised_states(Golden(files.golden).whole(), ForwardContext{}));
 }
 
 // What loading writes to the log.
-std::string said_by(const FilesOf& copy) {
+std::string said_by(const CopiedModel& copy) {
   testing::internal::CaptureStderr();
   load_model(copy.directory.path(), {});
   return testing::internal::GetCapturedStderr();
@@ -58,8 +32,8 @@ std::string said_by(const FilesOf& copy) {
 
 TEST(ModelFiles, AKeyThatTheModelDoesNotHaveIsAWarningOnce) {
   for (const char* golden : {"llama", "t5_v1_0", "gemma3", "phi3", "granite", "qwen3", "mistral", "umt5"})
-    EXPECT_EQ(said_by(FilesOf(golden)), "") << golden;
-  const FilesOf copy("llama");
+    EXPECT_EQ(said_by(CopiedModel(golden)), "") << golden;
+  const CopiedModel copy("llama");
   copy.change_config([](nlohmann::json& config) {
     config.update({{"residual_multiplier", 0.2}, {"task_specific_params", {{"a", 1}}}, {"use_mup", true}});
   });
@@ -74,7 +48,7 @@ TEST(ModelFiles, ALeftoverQuantizationConfigBesidePlainWeightsIsOneLine) {
        {nlohmann::json{{"quant_method", "gptq"}, {"bits", 4}},
         nlohmann::json{
             {"quant_method", "bitsandbytes"}, {"load_in_4bit", true}, {"bnb_4bit_quant_type", "nf4"}}}) {
-    const FilesOf copy("qwen2");
+    const CopiedModel copy("qwen2");
     copy.change_config([&](nlohmann::json& config) { config["quantization_config"] = leftover; });
     const std::string said = said_by(copy);
     EXPECT_TRUE(contains(said, "is a leftover: none of the weights is quantised")) << said;
@@ -85,7 +59,7 @@ TEST(ModelFiles, ALeftoverQuantizationConfigBesidePlainWeightsIsOneLine) {
 }
 
 TEST(ModelFiles, WeightsThatAreQuantisedInAnotherWayAreRefusedByName) {
-  FilesOf copy("llama");
+  CopiedModel copy("llama");
   std::vector<int32_t> packed(8);
   copy.weights.tensors["model.layers.0.mlp.up_proj.qweight"] = {
       Dtype::i32, {8}, reinterpret_cast<std::byte*>(packed.data()), packed.size() * sizeof(int32_t)};
@@ -104,8 +78,8 @@ TEST(ModelFiles, ATiedTensorMayStandUnderAnyOfItsNames) {
         std::tuple("t5_v1_0", "shared.weight", "lm_head.weight"),
         std::tuple("t5_v1_0", "shared.weight", "decoder.embed_tokens.weight"),
         std::tuple("t5_v1_0", "shared.weight", "encoder.embed_tokens.weight")}) {
-    const at::Tensor expected = logits_of(FilesOf(golden));
-    FilesOf copy(golden);
+    const at::Tensor expected = logits_of(CopiedModel(golden));
+    CopiedModel copy(golden);
     auto node = copy.weights.tensors.extract(name);
     node.key() = alias;
     copy.weights.tensors.insert(std::move(node));
@@ -120,7 +94,7 @@ TEST(ModelFiles, ATiedTensorMayStandUnderAnyOfItsNames) {
 }
 
 TEST(ModelFiles, AnEmbeddingOfItsOwnIsMissedWhereOnlyTheHeadIsStored) {
-  FilesOf copy("llama");
+  CopiedModel copy("llama");
   copy.weights.tensors.erase("model.embed_tokens.weight");
   copy.write_weights();
   copy.change_config([](nlohmann::json& config) { config.erase("tie_word_embeddings"); });
