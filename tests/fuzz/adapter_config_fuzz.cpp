@@ -8,7 +8,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace trainer;
   fuzz::put("adapter_config.json", fuzz::text_of(data, size));
-  fuzz::accept_errors([] {
+  fuzz::accept_errors(fuzz::text_of(data, size), [] {
     const AdapterConfig config = read_adapter_config(fuzz::scratch());
     write_adapter_config(fuzz::scratch(), config);
     try {

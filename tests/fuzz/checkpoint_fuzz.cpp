@@ -28,7 +28,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string text(fuzz::text_of(data + 1, size - 1));
   const std::filesystem::path directory = fuzz::scratch() / "checkpoint-5";
   std::filesystem::create_directory(directory);
-  fuzz::accept_errors([&] {
+  fuzz::accept_errors(text, [&] {
     switch (data[0] % 4) {
       case 0:
         fuzz::put(directory / kManifestFile, with_checksum(text));

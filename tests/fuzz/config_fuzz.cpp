@@ -20,7 +20,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     std::istringstream rest{std::string(text.substr(cut + 6))};
     for (std::string line; std::getline(rest, line);) overrides.push_back(line);
   }
-  fuzz::accept_errors([&] {
+  fuzz::accept_errors(text, [&] {
     std::ostringstream yaml;
     write_yaml(load_config(path, overrides), yaml);
     try {

@@ -1,5 +1,6 @@
 #include "fuzz/fuzz.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <fcntl.h>
@@ -40,11 +41,17 @@ const fs::path& scratch() {
   return instance.path();
 }
 
-void require_no_foreign(const std::string& words, std::string_view message) {
-  if (words.empty()) return;
-  std::fprintf(stderr, "foreign words '%s' in: %.*s\n", words.c_str(), static_cast<int>(message.size()),
-               message.data());
+void require_none(const std::string& wrong, std::string_view message) {
+  if (wrong.empty()) return;
+  std::fprintf(stderr, "%s in: %.*s\n", wrong.c_str(), static_cast<int>(message.size()), message.data());
   std::abort();
+}
+
+void require_own_words(std::string_view input, std::string_view message) {
+  const std::string words = test::foreign_words(message);
+  if (input.find(words) == std::string_view::npos) require_none("foreign words '" + words + "'", message);
+  const auto is_control = [](unsigned char c) { return (c < 0x20 && c != '\n') || c == 0x7f; };
+  if (std::ranges::any_of(message, is_control)) require_none("control bytes", message);
 }
 
 fs::path put(const fs::path& name, std::string_view bytes) {

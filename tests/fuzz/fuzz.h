@@ -27,16 +27,20 @@ inline std::string_view text_of(const uint8_t* data, size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
-// Ends the process, with the words on stderr, if there are any.
-void require_no_foreign(const std::string& words, std::string_view message);
+// Ends the process, with what is wrong on stderr, if anything is.
+void require_none(const std::string& wrong, std::string_view message);
+
+// Ends the process if a message has another library's words, or control bytes. The input may have such words
+// itself, as in a name that an error repeats.
+void require_own_words(std::string_view input, std::string_view message);
 
 // Calls it; the program's own errors, in its own words, are what a bad file should give.
 template <class Call>
-void accept_errors(const Call& call) {
+void accept_errors(std::string_view input, const Call& call) {
   try {
     call();
   } catch (const Error& error) {
-    require_no_foreign(test::foreign_words(error.what()), error.what());
+    require_own_words(input, error.what());
   }
 }
 

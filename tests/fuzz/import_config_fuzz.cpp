@@ -37,20 +37,20 @@ std::string all_of(const ImportedConfig& imported) {
 void require_named(const std::string& text, size_t number) {
   const ImportedConfig imported = import_config(fuzz::put("theirs.yaml", text));
   if (all_of(imported).find(kNew) != std::string::npos) return;
-  fuzz::require_no_foreign(concat("a key that is not named, in mapping ", number), text);
+  fuzz::require_none(concat("a key that is not named, in mapping ", number), text);
 }
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string text(fuzz::text_of(data, size));
-  fuzz::accept_errors([&] {
+  fuzz::accept_errors(text, [&] {
     const ImportedConfig imported = import_config(fuzz::put("theirs.yaml", text));
-    fuzz::require_no_foreign(test::foreign_words(all_of(imported)), all_of(imported));
+    fuzz::require_own_words(text, all_of(imported));
     try {
       load_config(fuzz::put("ours.yaml", imported.yaml), {});
     } catch (const Error& error) {
-      fuzz::require_no_foreign("a result that is refused", error.what());
+      fuzz::require_none("a result that is refused", error.what());
     }
     if (text.find('&') != std::string::npos) return;  // one mapping in several places
     size_t mappings = 0;
@@ -59,7 +59,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     YAML::Node document = parse_yaml(text);
     size_t next = 0;
     add_key(document, number, next);
-    fuzz::accept_errors([&] { require_named(YAML::Dump(document), number); });
+    fuzz::accept_errors(text, [&] { require_named(YAML::Dump(document), number); });
   });
   return 0;
 }

@@ -18,7 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   constexpr double kMost = 1e15;
   if (std::abs(static_cast<double>(status.step)) > kMost || std::abs(status.memory_peak.value_or(0)) > kMost)
     std::abort();
-  fuzz::accept_errors([] {
+  fuzz::accept_errors(fuzz::text_of(data, size), [] {
     const std::string page = read_run(fuzz::scratch(), ReportedState::unknown).dump();
     if (page.empty()) std::abort();
   });

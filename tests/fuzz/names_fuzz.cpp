@@ -22,19 +22,6 @@ void require(bool holds) {
   if (!holds) std::abort();
 }
 
-// `input` may have such words itself, as in a name that an error repeats.
-template <class Call>
-void accept_own_errors(std::string_view input, const Call& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    const std::string_view said = error.what();
-    const std::string words = test::foreign_words(said);
-    if (input.find(words) == std::string_view::npos) fuzz::require_no_foreign(words, said);
-    require(std::ranges::none_of(said, [](unsigned char c) { return (c < 0x20 && c != '\n') || c == 0x7f; }));
-  }
-}
-
 void check_inside(const CheckedName& name) {
   const std::string folder = "/folder/";
   const std::string path = (fs::path(folder) / name).lexically_normal().string();
@@ -94,7 +81,7 @@ void read_adapter(std::string_view text) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const std::string text(fuzz::text_of(data + 1, size - 1));
-  accept_own_errors(text, [&] {
+  fuzz::accept_errors(text, [&] {
     switch (data[0] % 6) {
       case 0:
         return check(hub::read_listing(text));

@@ -6,7 +6,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace trainer;
   const auto path = fuzz::put("a.safetensors", fuzz::text_of(data, size));
-  fuzz::accept_errors([&] {
+  fuzz::accept_errors(fuzz::text_of(data, size), [&] {
     const SafetensorsFile file = read_safetensors(path);
     volatile unsigned sum = 0;
     for (const auto& [name, view] : file.tensors) {
