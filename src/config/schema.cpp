@@ -68,8 +68,8 @@ Section lora_section() {
            .below(1),
        key(&L::target_modules, "target_modules", OnResume::fixes_run,
            "Linear layers that get LoRA matrices. A list of name endings ([q, v]), one regular expression "
-           "for the whole name, or all-linear (every linear layer except the output head). Empty: the "
-           "model's default, which is q and v for T5, q_proj and v_proj for decoders (Phi-3: qkv_proj).")
+           "for the whole name, or all-linear (every linear layer except the output head). Empty ([]): PEFT's "
+           "default for the model, which is q and v for T5, q_proj and v_proj for decoders (Phi-3: qkv_proj).")
            .such_as({"all-linear"}),
        key(&L::exclude_modules, "exclude_modules", OnResume::fixes_run,
            "Modules that get no LoRA matrices even if target_modules names them. A list of name endings, or "
@@ -115,8 +115,9 @@ Section training_section() {
            "Micro-batch size: how much goes through the model at once. Counted in samples of full length: a "
            "micro-batch has at most batch_size x max_source_length tokens (and the same for targets; for a "
            "decoder batch_size x max_length), so it holds more samples when they are short. Together with "
-           "effective_batch_size it changes memory and speed only, never the result. auto: the size that is "
-           "fastest according to the memory plan, with effective_batch_size unchanged.")
+           "effective_batch_size it changes memory and speed only, never the result. fit: 8, or where the "
+           "memory plan says that this does not fit, the size that is fastest of those that do (docs/memory.md). "
+           "auto: the size that is fastest according to the memory plan, with effective_batch_size unchanged.")
            .at_least(1)
            .at_most(1e6)
            .in("samples"),
@@ -127,10 +128,16 @@ Section training_section() {
            .at_most(1e6),
        key(&T::effective_batch_size, "effective_batch_size", OnResume::fixes_run_by_content,
            "Samples per update. Unlike with gradient_accumulation_steps, the update stays the same when "
-           "batch_size changes. Default: batch_size x gradient_accumulation_steps.")
+           "batch_size changes. Default where batch_size or gradient_accumulation_steps is given: their "
+           "product.")
            .at_least(1)
            .at_most(1e7)
-           .in("samples"),
+           .in("samples")
+           .default_where({not_given("training.batch_size"), not_given("training.gradient_accumulation_steps")},
+                          "16")
+           .default_where({not_given("training.batch_size"), not_given("training.gradient_accumulation_steps"),
+                           of_family(kT5)},
+                          "32"),
        key(&T::num_train_epochs, "num_train_epochs", OnResume::is_logged,
            "Passes over the training data. A fraction stops inside an epoch.")
            .above(0)
@@ -252,7 +259,11 @@ Section optimizer_section() {
            .one_of({"adamw", "adamw_8bit", "adafactor"}),
        key(&O::learning_rate, "learning_rate", OnResume::is_logged, "Peak learning rate of the schedule.")
            .at_least(0)
-           .default_with("optimizer.name", "adafactor", "0.001")
+           .default_where({}, "1.0e-05")
+           .default_where({of_family(kT5)}, "1.0e-04")
+           .default_where({{.key = "optimizer.name", .values = {"adafactor"}}, of_family(kDecoders, false)},
+                          "0.001")
+           .default_where({{.key = "lora", .values = {"null"}, .among = false}}, "2.0e-04")
            .not_with("optimizer.relative_step", "true"),
        key(&O::weight_decay, "weight_decay", OnResume::is_logged,
            "Decoupled weight decay. Not applied to norms and biases.")
@@ -303,6 +314,7 @@ Section optimizer_section() {
        key(&O::lr_scheduler_type, "lr_scheduler_type", OnResume::is_logged,
            "Learning rate schedule after the warm-up. The same as the schedule of that name in "
            "Transformers.")
+           .default_where({of_family(kDecoders)}, "cosine")
            .default_with("optimizer.name", "adafactor", "constant_with_warmup")
            .not_with("optimizer.relative_step", "true"),
        key(&O::warmup_steps, "warmup_steps", OnResume::is_logged,
@@ -316,6 +328,11 @@ Section optimizer_section() {
            "Length of the warm-up as a share of all updates.")
            .at_least(0)
            .below(1)
+           .default_where({}, "0.03")
+           .default_where({given("optimizer.warmup_steps")}, "0")
+           .default_with("optimizer.lr_scheduler_type", "constant", "0")
+           .default_with("optimizer.lr_scheduler_type", "inverse_sqrt", "0")
+           .default_with("optimizer.relative_step", "true", "0")
            .not_with("optimizer.relative_step", "true")
            .idle({.states = {{.key = "optimizer.lr_scheduler_type", .values = {"constant"}}}}),
        key(&O::master_weights, "master_weights", OnResume::fixes_run,

@@ -43,6 +43,11 @@ void keep_predictions(const Predictions& predictions, const std::filesystem::pat
   }
 }
 
+// On the CPU it can take minutes, and without a limit nothing there runs out of memory early.
+bool rehearses(const Config& config, c10::DeviceType device) {
+  return config.memory.rehearse.of(device != c10::kCPU || !config.memory.limit.empty());
+}
+
 // Says which command resumes from the newest checkpoint.
 std::string how_to_resume(const Config& config) {
   std::vector<std::string> changes;
@@ -99,7 +104,7 @@ void Loop::go() {
 
 void Loop::train() {
   if (!progress_.is_over() || progress_.position.evaluation_due) {
-    if (config_.memory.rehearse && !budgets_are_known_) {
+    if (rehearses(config_, parts_.device.type()) && !budgets_are_known_) {
       const Progress shown("rehearsal of the largest step");
       memory_.rehearse();
     }
