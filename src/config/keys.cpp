@@ -107,6 +107,20 @@ void set_dependent_defaults(Config& config) {
     config.training.eval_strategy = automatic_eval_strategy(config);
 }
 
+std::string default_as_yaml(const Key& key) {
+  if (!key.default_word.empty()) return key.default_word;
+  const auto& others = key.dependent_defaults;
+  return !others.empty() && others[0].states.empty() ? others[0].yaml : value_as_yaml(key, Config{});
+}
+
+std::string all_defaults(const Key& key) {
+  std::string text = default_as_yaml(key);
+  std::vector<std::string> others;
+  for (const DependentDefault& other : key.dependent_defaults)
+    if (!other.states.empty()) others.push_back(concat(other.yaml, " ", in_words(other)));
+  return others.empty() ? text : concat(text, " (", join(others, "; "), ")");
+}
+
 std::string default_here(const Key& key, const Config& config) {
   if (key.dependent_defaults.empty()) return value_as_yaml(key, Config{});
   Config unset = config;

@@ -8,7 +8,6 @@
 
 #include "trainer/base/strings.h"
 
-#include "config/effects.h"
 #include "config/special_values.h"
 #include "config/webhook.h"
 
@@ -392,20 +391,6 @@ std::string value_as_yaml(const Key& key, const Config& config) {
                  [](EvalData* value) { return eval_data_as_yaml(*value); },
                  [&](const Choice& choice) { return text_as_yaml(key.choices.at(choice.get())); }},
       key.field(copy));
-}
-
-std::string default_as_yaml(const Key& key) {
-  if (!key.default_word.empty()) return key.default_word;
-  const auto& others = key.dependent_defaults;
-  return !others.empty() && others[0].states.empty() ? others[0].yaml : value_as_yaml(key, Config{});
-}
-
-std::string all_defaults(const Key& key) {
-  std::string text = default_as_yaml(key);
-  std::vector<std::string> others;
-  for (const DependentDefault& other : key.dependent_defaults)
-    if (!other.states.empty()) others.push_back(concat(other.yaml, " ", in_words(other)));
-  return others.empty() ? text : concat(text, " (", join(others, "; "), ")");
 }
 
 }  // namespace trainer::config

@@ -198,7 +198,7 @@ class Resume(Ranks):
         for rank in (0, 1):
             output = self.disturbed(f"signal-{rank}", lambda processes, r=rank: processes[r].terminate(), [75, 75])
             self.assertIn("SIGTERM", self.texts[0])
-            self.assertIn("the same command resumes", self.texts[0])
+            self.assertIn("To go on: ", self.texts[0])
             step = json.loads((last_checkpoint(output) / "trainer_position.json").read_text())["step"]
             self.run_ranks(2, output.name, f"max_steps={step + 2}", keep=True)
             self.assertIn(f"resumes after step {step}", self.texts[0])
