@@ -23,6 +23,7 @@ fs::path config_file(const std::string& path) {
   std::error_code ignored;
   if (path.empty()) return {};
   if (fs::is_directory(path, ignored)) return fs::path(path) / "config.json";
+  if (path.ends_with(".json")) return path;
   if (const auto card = find_installed(concat("configs/models/", path, ".json"))) return *card;
   const auto name = hub::find_name(hub::Kind::model, path);
   const fs::path snapshot = name ? hub::cached_snapshot(*name) : fs::path();

@@ -118,6 +118,7 @@ Section training_section() {
            "effective_batch_size it changes memory and speed only, never the result. fit: 8, or where the "
            "memory plan says that this does not fit, the size that is fastest of those that do (docs/memory.md). "
            "auto: the size that is fastest according to the memory plan, with effective_batch_size unchanged.")
+           .default_written("fit")
            .at_least(1)
            .at_most(1e6)
            .in("samples"),

@@ -142,6 +142,11 @@ struct Key {
     default_word = std::move(word);
     return std::move(*this);
   }
+  // A word for the default of a key that has no list of choices.
+  Key default_written(std::string word) && {
+    default_word = std::move(word);
+    return std::move(*this);
+  }
   Key one_of(std::vector<std::string> names) && {
     choices = std::move(names);
     return std::move(*this);

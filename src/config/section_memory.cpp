@@ -14,6 +14,7 @@ Section memory_section() {
            "a number: this many blocks, counted from the first; fit: none, or where the memory plan says "
            "that this does not fit, as few as it allows (docs/memory.md); auto: the same, and the run ends if "
            "nothing fits.")
+           .default_written("fit")
            .at_least(0)
            .at_most(100000),
        key(&M::rehearse, "rehearse", OnResume::may_change,

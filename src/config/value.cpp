@@ -81,9 +81,6 @@ std::optional<std::string> assign_scalar(const Key& key, const YAML::Node& node,
   return std::nullopt;
 }
 
-// What a number or a flag of memory is called that gives way where the memory plan needs it.
-constexpr const char* kFit = "fit";
-
 bool is_word(const YAML::Node& node, const char* word) {
   return node.IsScalar() && !is_quoted(node) && node.Scalar() == word;
 }
@@ -104,9 +101,7 @@ std::optional<std::string> assign_or_word(const Key& key, const YAML::Node& node
 }
 
 std::optional<std::string> assign_recompute(const Key& key, const YAML::Node& node, Recompute& target) {
-  if (!assign_or_word<bool>(key, node, "auto", Recompute::automatic(), target) ||
-      !assign_or_word<bool>(key, node, kFit, Recompute::if_needed(), target))
-    return std::nullopt;
+  if (!assign_or_word<bool>(key, node, "auto", Recompute::automatic(), target)) return std::nullopt;
   int64_t blocks = 0;
   auto problem = assign_scalar(key, node, blocks);
   if (!problem) target = Recompute::blocks(blocks);
@@ -210,7 +205,7 @@ std::string number_text(double value) { return number_as_yaml(value); }
 
 std::string recompute_as_yaml(const Recompute& value) {
   if (value.is_automatic()) return "auto";
-  if (value.gives_way()) return kFit;
+  if (value.gives_way()) return "fit";
   if (value == Recompute(true)) return "true";
   const int64_t blocks = value.of(std::numeric_limits<int64_t>::max());
   return blocks == 0 ? "false" : number_text(blocks);
@@ -321,7 +316,6 @@ std::optional<std::string> assign(const Key& key, const YAML::Node& node, Config
                  [&](TextOrList* value) { return assign_text_or_list(key, node, *value); },
                  [&](std::vector<int64_t>* value) { return assign_integers(key, node, *value); },
                  [&](CountOrAuto* value) {
-                   if (is_word(node, kFit)) return reset(key, config), std::optional<std::string>();
                    return assign_or_word<int64_t>(key, node, "auto", CountOrAuto::automatic(), *value);
                  },
                  [&](CountOrAll* value) {
@@ -373,7 +367,7 @@ std::string value_as_yaml(const Key& key, const Config& config) {
                  [](std::vector<int64_t>* value) { return integers_as_yaml(*value); },
                  [](CountOrAuto* value) {
                    return value->is_automatic() ? std::string("auto")
-                          : value->gives_way()  ? std::string(kFit)
+                          : value->gives_way()  ? std::string("fit")
                                                 : std::to_string(int64_t{*value});
                  },
                  [](CountOrAll* value) { return value->is_all() ? "all" : std::to_string(value->of(0)); },
