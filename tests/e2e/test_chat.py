@@ -108,8 +108,8 @@ class Chat(EndToEnd):
         self.assertEqual(self.chat("/temperature 20\nFry onions.\n").stdout, hot)
         self.assertEqual(self.chat("Fry onions.\n/temperature 0\n", "--temperature", "20").stdout, hot)
         self.assertEqual(self.chat("/temperature 0\nFry onions.\n", "--temperature", "20").stdout, greedy)
-        self.assertEqual(self.chat("/max_new_tokens 1\nFry onions.\n").stdout,
-                         self.chat("Fry onions.\n", "--max-new-tokens", "1").stdout)
+        short = self.chat("/max_new_tokens 1\nFry onions.\n").stdout.rstrip("\n")
+        self.assertTrue(greedy.startswith(short) and len(short) + 1 < len(greedy), (short, greedy))
         refused = self.chat("/temperature high\nFry onions.\n")
         self.assertEqual(refused.stdout, greedy)
         self.assertIn("/temperature: give a number", refused.stderr)
