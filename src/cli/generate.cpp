@@ -220,7 +220,8 @@ void add_chat(CLI::App& command) {
   command.footer(
       "One message per line. /help lists what else can be typed: /clear, /system TEXT, /temperature N, "
       "/exit.\n"
-      "A message that begins with a slash is written with two. Ctrl-C ends an answer; at the prompt, twice, it "
+      "A message that begins with a slash is written with two. Ctrl-C ends an answer; at the prompt, twice, "
+      "it "
       "ends\nthe conversation.");
   command.callback([options, greedy] {
     require_option(options->model, "chat", "MODEL (a directory or name)");

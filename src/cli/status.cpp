@@ -94,7 +94,8 @@ std::string memory_text(const RunStatus& status) {
 }
 
 // What to type next, and only if it does what it says.
-std::pair<std::string, std::string> next_step(const RunStatus& status, const std::filesystem::path& directory) {
+std::pair<std::string, std::string> next_step(const RunStatus& status,
+                                              const std::filesystem::path& directory) {
   const bool finished = status.state == RunPhase::finished;
   const bool ended = finished || status.state == RunPhase::stopped || status.state == RunPhase::killed ||
                      status.state == RunPhase::failed;

@@ -24,8 +24,8 @@
 #include "cli/open_core.h"
 #include "cli/resolve_names.h"
 #include "config/run_config.h"
-#include "formats/json_lines.h"
 #include "formats/json_file.h"
+#include "formats/json_lines.h"
 #include "formats/json_problem.h"
 #include "text/tokenizer/json_reader.h"
 
@@ -299,9 +299,14 @@ void tokenize(const Options& options) {
 
 void add_tokenize(CLI::App& command) {
   auto options = std::make_shared<Options>();
-  command.add_option("-m,--model", options->model, "A model or adapter directory with a tokenizer; of a run's result, rows are read as the run has")
+  command
+      .add_option(
+          "-m,--model", options->model,
+          "A model or adapter directory with a tokenizer; of a run's result, rows are read as the run has")
       ->type_name("DIR");
-  command.add_option("-i,--input", options->input, "Any file of rows that training reads; - is stdin, JSON lines")
+  command
+      .add_option("-i,--input", options->input,
+                  "Any file of rows that training reads; - is stdin, JSON lines")
       ->type_name("FILE");
   CLI::Option* decode =
       command.add_flag("--decode", options->decode, "Convert rows {\"ids\": [...]} to {\"text\": ...}");

@@ -214,7 +214,8 @@ enum class Command { none, done, exit };
 // "/word" and what follows it. A path ("/usr/bin") is no command.
 bool is_command(const std::string& word) {
   constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_-";
-  return word == "/?" || (word.size() > 1 && word[0] == '/' && word.find_first_not_of(kLetters, 1) == std::string::npos);
+  return word == "/?" ||
+         (word.size() > 1 && word[0] == '/' && word.find_first_not_of(kLetters, 1) == std::string::npos);
 }
 
 // What the user types besides messages.
@@ -243,7 +244,8 @@ class Commands {
     } else if (word == "/max_new_tokens") {
       set_longest(rest);
     } else {
-      refuse(concat("There is no command ", word, "; /help lists them. To say it to the model, write /", word));
+      refuse(
+          concat("There is no command ", word, "; /help lists them. To say it to the model, write /", word));
     }
     return Command::done;
   }

@@ -104,12 +104,12 @@ std::optional<ConversationForm> PromptEncoder::form_of(const Row& row) const {
   std::vector<std::string> names;
   for (const auto& [name, value] : row.items()) names.push_back(name);
   const DataConfig& data = options_.data;
-  const bool of_chats = options_.of_run && template_ &&
-                        (data.kind == DataKind::chat || (data.kind == DataKind::automatic && data.input.empty()));
+  const bool of_chats =
+      options_.of_run && template_ &&
+      (data.kind == DataKind::chat || (data.kind == DataKind::automatic && data.input.empty()));
   if (of_chats) names.emplace_back("output");
   const auto form = conversation_form(names);
-  const bool has_own_fields =
-      !data.input.empty() && data.kind != DataKind::chat && !row.contains("messages");
+  const bool has_own_fields = !data.input.empty() && data.kind != DataKind::chat && !row.contains("messages");
   if (!form || has_own_fields || (*form == ConversationForm::alpaca && !of_chats)) return std::nullopt;
   return form;
 }

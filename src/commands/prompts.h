@@ -40,8 +40,8 @@ class PromptEncoder {
   // Returns the ids of a prompt, as the tokenizer's default call gives them, or rendered by the chat
   // template. Throws DataError for a prompt without a token.
   std::vector<int32_t> encode(const std::string& prompt) const;
-  // The same for a row that holds a conversation, or a prompt in the fields that the run has learned from, else
-  // in one of the usual fields. If the last message is the answer, it is left out.
+  // The same for a row that holds a conversation, or a prompt in the fields that the run has learned from,
+  // else in one of the usual fields. If the last message is the answer, it is left out.
   std::vector<int32_t> encode(const PlacedRow& row) const;
   // Returns whether the row is answered as a conversation.
   bool converses(const Row& row) const { return form_of(row).has_value(); }

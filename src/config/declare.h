@@ -33,7 +33,9 @@ inline LoraConfig& part(Config& config, LoraConfig*) {
 inline State given(std::string key) {
   return {.key = std::move(key), .values = {}, .among = false, .if_given = true};
 }
-inline State not_given(std::string key) { return {.key = std::move(key), .values = {}, .unless_given = true}; }
+inline State not_given(std::string key) {
+  return {.key = std::move(key), .values = {}, .unless_given = true};
+}
 inline State of_family(const char* family, bool among = true) {
   return {.key = "model", .values = {family}, .among = among};
 }
@@ -112,6 +114,7 @@ Section gpu_section();
 Section memory_section();
 Section notify_section();
 Section observe_section();
+Section optimizer_section();
 Section parallel_section();
 Section recovery_section();
 Section save_section();

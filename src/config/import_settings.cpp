@@ -209,7 +209,8 @@ std::vector<ImportedSettings::Setting> ImportedSettings::different(const std::ve
   const Config theirs = config_of(with_them);
   std::vector<Setting> different;
   std::ranges::copy_if(wanted, std::back_inserter(different), [&](const Setting& setting) {
-    return follows_model(setting.key()) || value_text(ours, setting.key()) != value_text(theirs, setting.key());
+    return follows_model(setting.key()) ||
+           value_text(ours, setting.key()) != value_text(theirs, setting.key());
   });
   return different;
 }

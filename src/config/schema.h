@@ -60,7 +60,7 @@ struct State {
   std::string key;
   std::vector<std::string> values;
   bool among = true;
-  bool if_given = false;  // its default says nothing: an option or a launcher may decide instead
+  bool if_given = false;      // its default says nothing: an option or a launcher may decide instead
   bool unless_given = false;  // that it is not given is the state
 };
 

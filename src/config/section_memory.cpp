@@ -12,7 +12,8 @@ Section memory_section() {
            "Recompute the inside of blocks in the backward pass instead of storing it. Takes about a third "
            "more time and saves most of the memory of activations; the result is the same. true: all blocks; "
            "a number: this many blocks, counted from the first; fit: none, or where the memory plan says "
-           "that this does not fit, as few as it allows (docs/memory.md); auto: the same, and the run ends if "
+           "that this does not fit, as few as it allows (docs/memory.md); auto: the same, and the run ends "
+           "if "
            "nothing fits.")
            .default_written("fit")
            .at_least(0)
@@ -20,7 +21,8 @@ Section memory_section() {
        key(&M::rehearse, "rehearse", OnResume::may_change,
            "Before the first step, run the largest micro-batches that the data and the configuration allow, "
            "with an update that changes nothing. A run that does not fit then runs out of memory in the "
-           "first minute. auto: true on a GPU; on the CPU, where it can take minutes, only if memory.limit is "
+           "first minute. auto: true on a GPU; on the CPU, where it can take minutes, only if memory.limit "
+           "is "
            "set."),
        key(&M::empty_cache_steps, "empty_cache_steps", OnResume::may_change,
            "Updates after which cached GPU memory is released. In evaluation: micro-batches. 0: never.")

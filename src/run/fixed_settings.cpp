@@ -223,8 +223,9 @@ std::string how_it_was_started(const Config& config) {
                          const std::vector<std::string>& keys, const Config& config) {
   const std::string as_it_was = how_it_was_started(config);
   throw OutputDirectoryError(
-      concat(where, " is of another run:\n  ", join(lines, "\n  "),
-             "\n", as_it_was.empty() ? "Choose" : as_it_was, " another output_dir, or start from the beginning with overwrite_output_dir=true. To "
+      concat(where, " is of another run:\n  ", join(lines, "\n  "), "\n",
+             as_it_was.empty() ? "Choose" : as_it_was,
+             " another output_dir, or start from the beginning with overwrite_output_dir=true. To "
              "resume from it all the same: 'resume_changed=[",
              join(keys), "]'"),
       ErrorCode::resume_changed);

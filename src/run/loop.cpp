@@ -85,7 +85,8 @@ void Loop::go() {
     memory_.guard([this] { train(); });
   } catch (const LostRank& error) {
     checkpoints_.wait();
-    throw LostRank(concat(error.what(), ". ", checkpoints_.last_text(), " The number of ranks may be another one"));
+    throw LostRank(
+        concat(error.what(), ". ", checkpoints_.last_text(), " The number of ranks may be another one"));
   } catch (const std::exception& error) {
     if (!is_device_fault(error)) throw;
     throw DeviceFault(device_fault_message(error.what()));
@@ -347,9 +348,8 @@ void Loop::save_and_stop(const std::string& reason) {
       throw FormatError(
           concat(where, ", and its state could not be saved: ", *problem, ". ", checkpoints_.last_text()));
   }
-  throw Error(ExitCode::interrupted,
-              concat(where, " and is saved in ", checkpoints_.last().string(),
-                     ". To go on: ", go_on_command(config_, output_.directory())));
+  throw Error(ExitCode::interrupted, concat(where, " and is saved in ", checkpoints_.last().string(),
+                                            ". To go on: ", go_on_command(config_, output_.directory())));
 }
 
 std::string Loop::device_fault_message(const std::string& error) {

@@ -122,8 +122,9 @@ std::string evaluations_text(const TrainingConfig& training) {
 void warn_of_unusual(const Config& config, Model& model) {
   const OptimizerConfig& optimizer = config.optimizer;
   if (optimizer.learning_rate > 0.1 && !optimizer.relative_step)
-    log::warning(concat("optimizer.learning_rate: ", optimizer.learning_rate,
-                        " is far above what trains a model (1e-5 for all weights of a decoder, 1e-4 for T5, 2e-4 for LoRA)"));
+    log::warning(concat(
+        "optimizer.learning_rate: ", optimizer.learning_rate,
+        " is far above what trains a model (1e-5 for all weights of a decoder, 1e-4 for T5, 2e-4 for LoRA)"));
   if (config.training.max_steps < 0 && config.training.num_train_epochs >= 100)
     log::warning(concat("training.num_train_epochs: ", config.training.num_train_epochs,
                         " times over the same data is rarely meant; most fine-tuning takes 1 to 5"));

@@ -144,9 +144,10 @@ OutputDirectory open_output(const Config& config, const Ranks& ranks) {
 }
 
 void say_how_to_train_longer(const Config& config, const std::filesystem::path& directory) {
-  log::info(step_to_go_on_from(directory)
-                ? concat("to train longer: ", longer_run_command(config, directory))
-                : "no checkpoint was kept, so a longer run would begin anew (save.strategy, save.weights_only)");
+  log::info(
+      step_to_go_on_from(directory)
+          ? concat("to train longer: ", longer_run_command(config, directory))
+          : "no checkpoint was kept, so a longer run would begin anew (save.strategy, save.weights_only)");
 }
 
 void run_training(const Config& asked, const std::vector<MetricSink*>& sinks, Notifier& notifier,

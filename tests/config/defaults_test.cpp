@@ -102,17 +102,20 @@ TEST_F(Defaults, AnUpdateHasAsManySamplesAsWereNamed) {
 }
 
 TEST_F(Defaults, OfTheWarmupGiveWayToWhatIsNamed) {
-  EXPECT_EQ(values("qwen", {"warmup_steps=10"}, {"optimizer.warmup_steps", "optimizer.warmup_ratio"}), "10 0");
+  EXPECT_EQ(values("qwen", {"warmup_steps=10"}, {"optimizer.warmup_steps", "optimizer.warmup_ratio"}),
+            "10 0");
   EXPECT_EQ(values("qwen", {"warmup_steps=0"}, {"optimizer.warmup_steps", "optimizer.warmup_ratio"}), "0 0");
   for (const char* without : {"lr_scheduler_type=constant", "lr_scheduler_type=inverse_sqrt"})
     EXPECT_EQ(values("qwen", {without}, {"optimizer.warmup_ratio"}), "0") << without;
-  EXPECT_EQ(values("t5", {"optimizer.name=adafactor", "relative_step=true"}, {"optimizer.warmup_ratio"}), "0");
+  EXPECT_EQ(values("t5", {"optimizer.name=adafactor", "relative_step=true"}, {"optimizer.warmup_ratio"}),
+            "0");
 }
 
 TEST_F(Defaults, OfSavingAndMemory) {
-  EXPECT_EQ(values("", {}, {"save.total_limit", "memory.rehearse", "training.batch_size",
-                            "memory.gradient_checkpointing"}),
-            "2 auto fit fit");
+  EXPECT_EQ(
+      values("", {},
+             {"save.total_limit", "memory.rehearse", "training.batch_size", "memory.gradient_checkpointing"}),
+      "2 auto fit fit");
   const Config config = load_config(std::nullopt, {});
   EXPECT_TRUE(config.training.batch_size.gives_way());
   EXPECT_EQ(config.training.batch_size, 8);
@@ -170,20 +173,23 @@ TEST_F(Defaults, AreToldWithTheirCases) {
 }
 
 TEST_F(Defaults, AreNoChangedKeys) {
-  const Config config = load_config(std::nullopt, {"lora={}", "model.path=" + (directory_ / "qwen").string()});
+  const Config config =
+      load_config(std::nullopt, {"lora={}", "model.path=" + (directory_ / "qwen").string()});
   EXPECT_EQ(changed_keys(config), (Overrides{"model.path", "lora.r"}));
 }
 
 TEST(ModelFamily, IsThatOfTheConfigJson) {
   EXPECT_EQ(config::model_family((kConfigs / "models/flan-t5-base.json").string()), config::kT5);
   EXPECT_EQ(config::model_family((kConfigs / "models/qwen2.5-7b.json").string()), config::kDecoders);
-  for (const char* none : {"", "no/such/model", "/dev/null"}) EXPECT_EQ(config::model_family(none), "") << none;
+  for (const char* none : {"", "no/such/model", "/dev/null"})
+    EXPECT_EQ(config::model_family(none), "") << none;
 }
 
 // The keys of a preset that do not follow from its model, its data and its card.
 bool is_choice(const config::Key& key) {
   static const std::set<std::string> kSections{"lora", "optimizer"},
-      kKeys{"training.effective_batch_size", "training.num_train_epochs", "save.total_limit", "save.strategy"};
+      kKeys{"training.effective_batch_size", "training.num_train_epochs", "save.total_limit",
+            "save.strategy"};
   return kSections.contains(key.section) || kKeys.contains(key.full_name());
 }
 
@@ -207,8 +213,8 @@ TEST(Presets, HoldToTheDefaultsOrSayWhyNot) {
       if (value_text(config, name) == config::default_here(*key, config)) continue;
       const size_t column = origin.rfind(':'), line = origin.rfind(':', column - 1);
       const std::string& said = lines.at(std::stoul(origin.substr(line + 1)) - 1);
-      EXPECT_TRUE(contains(said, "  # ")) << origin << ": " << said << "\nthe default is "
-                                          << config::default_here(*key, config);
+      EXPECT_TRUE(contains(said, "  # "))
+          << origin << ": " << said << "\nthe default is " << config::default_here(*key, config);
     }
   }
   EXPECT_GT(presets, 20u);
@@ -228,7 +234,8 @@ TEST_F(OfRun, TheCommandToGoOnSaysWhatMustBeOtherwise) {
             "trainer --config " + file + " overwrite_output_dir=false resume=auto");
   config = {};
   config.output_dir = "runs/a";
-  EXPECT_TRUE(contains(go_on_command(config, directory_ / "out"), " output_dir=" + (directory_ / "out").string()));
+  EXPECT_TRUE(
+      contains(go_on_command(config, directory_ / "out"), " output_dir=" + (directory_ / "out").string()));
   config.notify.webhook = "https://example.com/secret";
   EXPECT_FALSE(contains(go_on_command(config, "runs/a"), "secret"));
   EXPECT_TRUE(contains(go_on_command(config, "runs/a b"), "'runs/a b/config.yaml'"));

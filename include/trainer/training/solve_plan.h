@@ -80,9 +80,9 @@ struct FilledPlan {
 };
 
 // Returns the configuration with numbers for training.batch_size and memory.gradient_checkpointing where they
-// are `fit`: the usual ones if the plan needs at most `most` bytes with them, else the fastest that fit, or if
-// none do, the smallest. `most` 0: not known; the usual ones if they fit into a small GPU, else the smallest.
-// What is `auto` stays so.
+// are `fit`: the usual ones if the plan needs at most `most` bytes with them, else the fastest that fit, or
+// if none do, the smallest. `most` 0: not known; the usual ones if they fit into a small GPU, else the
+// smallest. What is `auto` stays so.
 FilledPlan fill_defaults(const Config& config, const std::filesystem::path& model, const PlanTarget& target,
                          int64_t most, const std::function<void()>& after_plan = {});
 
