@@ -134,7 +134,7 @@ std::string in_words(const Condition& condition) {
 std::string in_words(const DependentDefault& other) {
   std::vector<std::string> words;
   for (const State& state : other.states) words.push_back(in_words(state, state.values));
-  return join(words, ", ");
+  return join(words, " and ");
 }
 
 const Condition* first_idle(const Key& key, const Config& config, std::optional<Idle> kind) {
