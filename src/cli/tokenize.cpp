@@ -264,7 +264,7 @@ void convert_rows(const Options& options, const Convert& convert) {
 }
 
 // What the run has learned from its rows, where the command line does not say.
-void take_over_run(Options& options, const CLI::App& command) {
+void take_over_data_of_run(Options& options, const CLI::App& command) {
   const auto run = config_of_run(options.model);
   if (!run) return;
   const auto take = [&](const char* option, const char* key, std::string& value) {
@@ -348,7 +348,7 @@ void add_tokenize(CLI::App& command) {
     require_option(options->model, "tokenize", "--model DIR");
     require_option(options->input, "tokenize", "--input FILE");
     options->model = resolve_model_name(options->model, hub::ModelParts::tokenizer);
-    take_over_run(*options, command);
+    take_over_data_of_run(*options, command);
     tokenize(*options);
   });
 }
