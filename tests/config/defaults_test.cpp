@@ -67,19 +67,19 @@ TEST_F(Defaults, OfLora) {
   const Overrides keys{"lora.r", "lora.lora_alpha", "lora.lora_dropout", "lora.target_modules",
                        "optimizer.learning_rate"};
   for (const char* model : {"", "t5", "qwen"})
-    EXPECT_EQ(values(model, {"lora={}"}, keys), "16 32 0 all-linear 0.0002") << model;
-  EXPECT_EQ(values("qwen", {"lora.r=8"}, keys), "8 32 0 all-linear 0.0002");
+    EXPECT_EQ(values(model, {"lora={}"}, keys), "16 32 0 all-linear 2.0e-04") << model;
+  EXPECT_EQ(values("qwen", {"lora.r=8"}, keys), "8 32 0 all-linear 2.0e-04");
   EXPECT_EQ(values("qwen", {"lora.target_modules=[]"}, {"lora.target_modules"}), "[]");
 }
 
 TEST_F(Defaults, OfFullFineTuningFollowTheModel) {
-  EXPECT_EQ(values("t5", {}, kRate), "0.0001");
-  EXPECT_EQ(values("bart", {}, kRate), "0.0001");
+  EXPECT_EQ(values("t5", {}, kRate), "1.0e-04");
+  EXPECT_EQ(values("bart", {}, kRate), "1.0e-04");
   EXPECT_EQ(values("qwen", {}, kRate), "1.0e-05");
   EXPECT_EQ(values("", {}, kRate), "1.0e-05");
   EXPECT_EQ(values("t5", {}, kSchedule), "linear 0.03");
   EXPECT_EQ(values("qwen", {}, kSchedule), "cosine 0.03");
-  EXPECT_EQ(values("qwen", {"optimizer.learning_rate=3e-4", "lora={}"}, kRate), "0.0003");
+  EXPECT_EQ(values("qwen", {"optimizer.learning_rate=3e-4", "lora={}"}, kRate), "3.0e-04");
 }
 
 // Adafactor's rate of 0.001 is T5's own, and would destroy a decoder.
@@ -87,7 +87,7 @@ TEST_F(Defaults, OfAdafactorFollowTheModel) {
   EXPECT_EQ(values("t5", {"optimizer.name=adafactor"}, kRate), "0.001");
   EXPECT_EQ(values("", {"optimizer.name=adafactor"}, kRate), "0.001");
   EXPECT_EQ(values("qwen", {"optimizer.name=adafactor"}, kRate), "1.0e-05");
-  EXPECT_EQ(values("t5", {"optimizer.name=adafactor", "lora={}"}, kRate), "0.0002");
+  EXPECT_EQ(values("t5", {"optimizer.name=adafactor", "lora={}"}, kRate), "2.0e-04");
   EXPECT_EQ(values("qwen", {"optimizer.name=adafactor"}, kSchedule), "constant_with_warmup 0.03");
 }
 
