@@ -128,10 +128,16 @@ std::vector<int32_t> PromptEncoder::encode_conversation(Row row, ConversationFor
 
 std::string PromptEncoder::prompt_of(const Row& row) const {
   if (!options_.data.input.empty()) {
-    RowParser parser;
-    const std::string json = row.dump();
-    parser.parse(json, 0);
-    return TextTemplate::parse(options_.data.input, "data.input").apply(parser);
+    const TextTemplate input = TextTemplate::parse(options_.data.input, "data.input");
+    const bool has_all =
+        std::ranges::all_of(input.fields(), [&](const auto& name) { return row.contains(name); });
+    // A row may also hold a prompt as it stands.
+    if (has_all || !row.contains("prompt")) {
+      RowParser parser;
+      const std::string json = row.dump();
+      parser.parse(json, 0);
+      return input.apply(parser);
+    }
   }
   for (const char* field : kPromptFields) {
     if (!row.contains(field)) continue;

@@ -73,6 +73,13 @@ class Table(EndToEnd):
             self.assertEqual([row["prediction"] for row in rows], plain.stdout.splitlines(), file)
             self.assertEqual([row["report"] for row in rows], [row["input"] for row in self.small])
 
+    def test_a_row_may_hold_a_prompt_as_it_stands(self):
+        row = json.dumps({"prompt": "Fry onions."}) + "\n"
+        answered = trainer("generate", self.output, "--input-file", "-", "--max-new-tokens", 8, text=row)
+        self.assert_done(answered)
+        plain = trainer("generate", self.output, "Fry onions.", "--max-new-tokens", 8)
+        self.assertEqual(json.loads(answered.stdout)["prediction"], plain.stdout.rstrip("\n"))
+
     def test_files_of_every_kind_are_tokenized_by_its_columns(self):
         texts = "".join(json.dumps({"text": f"Report: {row['input']}"}) + "\n" for row in self.small)
         plain = trainer("tokenize", "-m", self.output, "-i", "-", text=texts)
