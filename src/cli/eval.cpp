@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/open_core.h"
 #include "cli/resolve_names.h"
+#include "config/run_config.h"
 
 namespace trainer::cli {
 namespace {
@@ -37,7 +38,8 @@ bool holds_result(const std::filesystem::path& directory) {
 EvalOptions resolve_eval(EvalOptions options, const EvalWords& words) {
   std::vector<std::string> paths, overrides;
   for (const std::string& word : words.words) (is_override(word) ? overrides : paths).push_back(word);
-  options.config = load_config(words.config, overrides);
+  const auto run = words.config || paths.empty() ? std::nullopt : config_of_run(paths.front(), overrides);
+  options.config = run ? *run : load_config(words.config, overrides);
   Config& config = options.config;
   if (!paths.empty()) {
     config.model.path = paths.front();
@@ -48,12 +50,12 @@ EvalOptions resolve_eval(EvalOptions options, const EvalWords& words) {
   require_option(config.model.path, "eval", "MODEL (a directory, or --config FILE)");
   if (config.data.eval.empty())
     throw ConfigError(
-        "eval: no data; give files of JSON lines after the model, or set data.eval in the configuration");
+        "eval: no data; give files of rows after the model, or set data.eval in the configuration");
   if (words.generate) config.evaluation.generate = true;
   if (words.max_new_tokens) config.evaluation.max_new_tokens = words.max_new_tokens;
   if (!options.predictions_file.empty() && !config.evaluation.generate)
     throw ConfigError("eval: --predictions FILE needs --generate");
-  resolve_names(config, {.adapter = false, .train = false});
+  resolve_names(config, {.adapter = false, .train = config.data.eval.held_out > 0});
   options.base = resolve_model_name(options.base);
   return options;
 }
@@ -65,8 +67,9 @@ void add_eval(CLI::App& command) {
   auto words = std::make_shared<EvalWords>();
   command
       .add_option("MODEL", words->words,
-                  "A model or adapter directory, files of JSON lines, and configuration keys that override "
-                  "the file (data.*, training.eval_batch_size, device, ...)")
+                  "A model or adapter directory, files of rows, and configuration keys that override the "
+                  "file (data.*, training.eval_batch_size, device, ...). The result of a run is evaluated as "
+                  "the run says: without DATA on data.eval or the rows that were held out")
       ->option_text("DATA ... [key=value ...]");
   command
       .add_option(

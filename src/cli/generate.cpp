@@ -11,6 +11,7 @@
 #include "cli/open_core.h"
 #include "cli/resolve_names.h"
 #include "commands/options.h"
+#include "config/run_config.h"
 
 namespace trainer::cli {
 namespace {
@@ -142,8 +143,8 @@ void add_what(CLI::App& command, GenerateOptions& options, GenerateWords& words)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command
       .add_option("-i,--input-file,--input", options.input_file,
-                  "Prompts, or conversations in `messages`, as JSON lines; - is stdin. Each row is printed "
-                  "with its `prediction`")
+                  "Rows with prompts or conversations: any file that training reads; - is stdin, JSON lines. "
+                  "Each row is printed with its `prediction`")
       ->type_name("FILE");
   command
       .add_option("-o,--output-file,--output", options.output_file,
@@ -175,6 +176,15 @@ void resolve(GenerateOptions& options, const GenerateWords& words) {
   resolve_choices(options, words.greedy, "generate");
 }
 
+// A run's result is asked as it was trained.
+void take_over_run(GenerateOptions& options) {
+  const auto run = config_of_run(options.model);
+  if (!run) return;
+  options.data = run->data;
+  options.of_run = true;
+  if (!options.max_new_tokens) options.max_new_tokens = run->evaluation.max_new_tokens;
+}
+
 }  // namespace
 
 void add_generate(CLI::App& command) {
@@ -188,6 +198,7 @@ void add_generate(CLI::App& command) {
     resolve(*options, *words);
     options->model = resolve_model_name(options->model);
     options->base = resolve_model_name(options->base);
+    take_over_run(*options);
     run_in_library(*options, options->num_threads);
   });
 }
@@ -207,15 +218,18 @@ void add_chat(CLI::App& command) {
   add_choices(command, *options, *greedy);
   add_machine(command, *options);
   command.footer(
-      "One message per line. /help lists what else can be typed: /clear, /system TEXT, /exit. Ctrl-C ends "
-      "an\n"
-      "answer; at the prompt, twice, it ends the conversation.");
+      "One message per line. /help lists what else can be typed: /clear, /system TEXT, /temperature N, "
+      "/exit.\n"
+      "A message that begins with a slash is written with two. Ctrl-C ends an answer; at the prompt, twice, "
+      "it "
+      "ends\nthe conversation.");
   command.callback([options, greedy] {
     require_option(options->model, "chat", "MODEL (a directory or name)");
     resolve_choices(*options, *greedy, "chat");
     options->chat = true;
     options->model = resolve_model_name(options->model);
     options->base = resolve_model_name(options->base);
+    take_over_run(*options);
     run_in_library(*options, options->num_threads);
   });
 }

@@ -12,6 +12,7 @@
 #include "trainer/config/load.h"
 
 #include "base/text.h"
+#include "config/keys.h"
 #include "hub/name.h"
 
 namespace trainer::cli {
@@ -120,6 +121,7 @@ void resolve_names(Config& config, const Names& names) {
   if (config.lora && names.adapter)
     resolver.model("lora.adapter", config.lora->adapter, hub::ModelParts::all);
   resolver.model("model.path", config.model.path, names.model);
+  config::set_dependent_defaults(config);  // some follow from the model, which is here only now
 }
 
 std::string resolve_model_name(const std::string& text, hub::ModelParts parts) {

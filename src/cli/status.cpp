@@ -16,10 +16,12 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
+#include "trainer/config/load.h"
 
 #include "base/foreign_errors.h"
 #include "base/text.h"
 #include "cli/commands.h"
+#include "config/go_on.h"
 #include "formats/run_status.h"
 
 namespace trainer::cli {
@@ -67,10 +69,9 @@ std::string explained(const RunStatus& status) {
     case RunPhase::starting:
       return name + ": it loads model and data";
     case RunPhase::stopped:
-      return name + ": its state is saved, the same command resumes";
+      return name + ": its state is saved";
     case RunPhase::killed:
-      return name +
-             ": its process is gone and said nothing; the same command resumes from the last checkpoint";
+      return name + ": its process is gone and said nothing";
     case RunPhase::silent:
       return name + ": it ran on another machine and has said nothing since; look there";
     case RunPhase::unknown:
@@ -92,7 +93,29 @@ std::string memory_text(const RunStatus& status) {
   return text;
 }
 
-Lines lines_of(const RunStatus& status, double now) {
+// What to type next, and only if it does what it says.
+std::pair<std::string, std::string> next_step(const RunStatus& status,
+                                              const std::filesystem::path& directory) {
+  const bool finished = status.state == RunPhase::finished;
+  const bool ended = finished || status.state == RunPhase::stopped || status.state == RunPhase::killed ||
+                     status.state == RunPhase::failed;
+  const std::filesystem::path file = directory / "config.yaml";
+  std::error_code ignored;
+  if (!ended || !std::filesystem::exists(file, ignored)) return {};
+  try {
+    const Config config = load_config(file, {});
+    const auto from = step_to_go_on_from(directory);
+    if (finished && !from) return {};
+    if (finished) return {"to train longer", longer_run_command(config, directory)};
+    const std::string command = go_on_command(config, directory);
+    if (from) return {"to go on", concat(command, "  (from step ", *from, ")")};
+    return {"to begin anew", concat(command, "  (there is no checkpoint)")};
+  } catch (const Error&) {  // of another version: it says what is wrong when it is started
+    return {};
+  }
+}
+
+Lines lines_of(const RunStatus& status, const std::filesystem::path& directory, double now) {
   Lines lines{{"state", explained(status)}};
   const auto add = [&](const char* name, const std::string& value) {
     if (!value.empty()) lines.emplace_back(name, value);
@@ -114,6 +137,8 @@ Lines lines_of(const RunStatus& status, double now) {
   if (status.seconds_left) add("left", duration_string(*status.seconds_left));
   if (status.started) add("started", concat(time_text(*status.started), ", ", ago(*status.started, now)));
   if (status.updated) add("last word", concat(time_text(*status.updated), ", ", ago(*status.updated, now)));
+  const auto [name, command] = next_step(status, directory);
+  add(name.c_str(), command);
   if (status.process.pid > 0) add("process", concat(status.process.pid, " on ", status.process.host));
   return lines;
 }
@@ -193,8 +218,8 @@ void add_status(CLI::App& command) {
       std::cout << to_json(status).dump(-1, ' ', false, replace) << '\n';
       return;
     }
-    for (const auto& [name, value] : lines_of(status, moment))
-      std::cout << padded_right(name, 15) << printable(value) << '\n';
+    for (const auto& [name, value] : lines_of(status, options->directory, moment))
+      std::cout << padded_right(name, 17) << printable(value) << '\n';
   });
 }
 

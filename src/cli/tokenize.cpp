@@ -13,6 +13,7 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
+#include "trainer/config/load.h"
 #include "trainer/text/chat_template.h"
 #include "trainer/text/conversation.h"
 #include "trainer/text/tokenizer.h"
@@ -20,8 +21,11 @@
 #include "base/terminal.h"
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/open_core.h"
 #include "cli/resolve_names.h"
+#include "config/run_config.h"
 #include "formats/json_file.h"
+#include "formats/json_lines.h"
 #include "formats/json_problem.h"
 #include "text/tokenizer/json_reader.h"
 
@@ -101,6 +105,7 @@ struct Options {
   std::string model, input, chat_template, loss_on = "all_turns", learn_reasoning = "auto",
                                            unknown_marks = "error";
   bool decode = false, skip_special_tokens = false, offsets = false, chat = false;
+  std::string run_input;  // data.input of the run that the model comes from
 };
 
 Json parse(const std::string& line) {
@@ -219,36 +224,63 @@ Json decode(const Tokenizer& tokenizer, const Json& row, bool skip_special_token
   return {{"text", tokenizer.decode(ids, skip_special_tokens)}};
 }
 
+using Convert = std::function<std::string(const std::string& line, const std::string& place)>;
+
+void convert_row(const Convert& convert, const std::string& line, const std::string& place) {
+  try {
+    std::cout << convert(line, place) << "\n";
+  } catch (const DataError& error) {
+    throw DataError(concat(place, ": ", error.what()));
+  } catch (const FormatError& error) {  // in the chat template
+    throw FormatError(concat(error.what(), " (at the row ", place, ")"));
+  }
+}
+
 // Calls `convert` for each line that is not blank, with its place, and prints what it returns.
-void convert_rows(
-    std::istream& rows, const std::string& name,
-    const std::function<std::string(const std::string& line, const std::string& place)>& convert) {
+void convert_lines(std::istream& rows, const std::string& name, const Convert& convert) {
   int64_t number = 0;
   for (std::string line; std::getline(rows, line);) {
     number++;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    const std::string place = concat(name, ":", number);
-    try {
-      std::cout << convert(line, place) << "\n";
-    } catch (const DataError& error) {
-      throw DataError(concat(place, ": ", error.what()));
-    } catch (const FormatError& error) {  // in the chat template
-      throw FormatError(concat(error.what(), " (at the row ", place, ")"));
-    }
+    convert_row(convert, line, concat(name, ":", number));
   }
   if (rows.bad()) throw DataError(concat(name, ": cannot be read after line ", number));
 }
 
-void tokenize(const Options& options) {
-  std::ifstream file;
-  if (options.input != "-") {
-    file.open(options.input);
-    if (!file) throw DataError(concat(options.input, ": cannot be opened; is the path right?"));
+// The same for any file that training reads. The library reads tables and the like.
+void convert_rows(const Options& options, const Convert& convert) {
+  if (options.input == "-") return convert_lines(std::cin, "stdin", convert);
+  const std::string input = options.chat || options.decode ? "" : options.run_input;
+  if (!is_json_lines(options.input) || !input.empty()) {
+    const auto visit = [&](const std::string& json, const std::string& place) {
+      convert_row(convert, json, place);
+    };
+    run_in_library(RowsOptions{options.input, "", input, visit});
+    return;
   }
+  std::ifstream file(options.input);
+  if (!file) throw DataError(concat(options.input, ": cannot be opened; is the path right?"));
+  convert_lines(file, options.input, convert);
+}
+
+// What the run has learned from its rows, where the command line does not say.
+void take_over_data_of_run(Options& options, const CLI::App& command) {
+  const auto run = config_of_run(options.model);
+  if (!run) return;
+  const auto take = [&](const char* option, const char* key, std::string& value) {
+    if (command.count(option) == 0) value = value_text(*run, key);
+  };
+  take("--loss-on", "data.loss_on", options.loss_on);
+  take("--learn-reasoning", "data.learn_reasoning", options.learn_reasoning);
+  take("--unknown-marks", "data.unknown_marks", options.unknown_marks);
+  if (command.count("--chat-template") == 0) options.chat_template = run->data.chat_template;
+  options.run_input = run->data.input;
+}
+
+void tokenize(const Options& options) {
   const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(options.model);
   std::optional<ChatRows> chat;
   if (options.chat) chat.emplace(options);
-  std::istream& rows = options.input == "-" ? std::cin : file;
   const std::optional<Terminal> terminal = chat ? stdout_terminal() : std::nullopt;
   const auto convert = [&](const std::string& line, const std::string& place) {
     if (chat) {
@@ -260,15 +292,22 @@ void tokenize(const Options& options) {
                                           : encode(*tokenizer, row, options.offsets);
     return converted.dump();
   };
-  convert_rows(rows, options.input == "-" ? "stdin" : options.input, convert);
+  convert_rows(options, convert);
 }
 
 }  // namespace
 
 void add_tokenize(CLI::App& command) {
   auto options = std::make_shared<Options>();
-  command.add_option("-m,--model", options->model, "Model directory with a tokenizer")->type_name("DIR");
-  command.add_option("-i,--input", options->input, "JSON lines; - is stdin")->type_name("FILE");
+  command
+      .add_option(
+          "-m,--model", options->model,
+          "A model or adapter directory with a tokenizer; of a run's result, rows are read as the run has")
+      ->type_name("DIR");
+  command
+      .add_option("-i,--input", options->input,
+                  "Any file of rows that training reads; - is stdin, JSON lines")
+      ->type_name("FILE");
   CLI::Option* decode =
       command.add_flag("--decode", options->decode, "Convert rows {\"ids\": [...]} to {\"text\": ...}");
   command
@@ -305,10 +344,11 @@ void add_tokenize(CLI::App& command) {
       ->check(CLI::IsMember({"error", "ignore"}))
       ->capture_default_str()
       ->needs(chat);
-  command.callback([options] {
+  command.callback([options, &command] {
     require_option(options->model, "tokenize", "--model DIR");
     require_option(options->input, "tokenize", "--input FILE");
     options->model = resolve_model_name(options->model, hub::ModelParts::tokenizer);
+    take_over_data_of_run(*options, command);
     tokenize(*options);
   });
 }

@@ -39,7 +39,7 @@ std::string killed_text(size_t rank, int number) {
   if (number == SIGKILL)
     return concat(text,
                   "; if nobody has sent it, the machine or the container was out of memory (dmesg and "
-                  "memory.events of its cgroup tell). The same command resumes at the last checkpoint");
+                  "memory.events of its cgroup tell). `trainer status` of its output_dir says how to go on");
   const bool is_fault =
       number == SIGSEGV || number == SIGBUS || number == SIGABRT || number == SIGFPE || number == SIGILL;
   return is_fault ? concat(text, ": an internal error; please report it with what it has said before") : text;

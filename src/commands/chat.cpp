@@ -1,8 +1,11 @@
 
 #include <atomic>
+#include <charconv>
 #include <csignal>
 #include <functional>
 #include <iostream>
+#include <optional>
+#include <string_view>
 #include <utility>
 
 #include "trainer/base/error.h"
@@ -17,10 +20,13 @@ namespace trainer {
 namespace {
 
 constexpr const char* kHelp =
-    "  /clear         begin a new conversation; the system message stays\n"
-    "  /system TEXT   set the system message, or remove it if there is no TEXT\n"
-    "  /exit          end; so does Ctrl-D\n"
-    "  /help          show this\n"
+    "  /clear             begin a new conversation; the system message stays\n"
+    "  /system TEXT       set the system message, or remove it if there is no TEXT\n"
+    "  /temperature N     sample the next answers at this temperature; 0: the most likely tokens\n"
+    "  /max_new_tokens N  the longest answer\n"
+    "  /exit              end; so does Ctrl-D\n"
+    "  /help              show this\n"
+    "  //TEXT             say TEXT with one slash in front: it is no command\n"
     "Ctrl-C ends an answer. With libedit, arrow keys move in the line and bring back earlier ones.\n";
 
 using Show = std::function<void(const std::string& piece)>;
@@ -117,6 +123,16 @@ class Answerer {
         device_(device),
         text_(*opened.tokenizer, stops, config.eos_token_ids) {}
 
+  // 0: the most likely tokens.
+  void set_temperature(double temperature) {
+    config_.do_sample = temperature > 0;
+    if (temperature > 0) config_.temperature = temperature;
+  }
+  void set_longest(int64_t tokens) {
+    config_.max_new_tokens = tokens;
+    config_.max_length = 0;
+  }
+
   std::string answer(const Tokens& prompt, const Show& show) {
     warn_of_length(*opened_.model, prompt, "the conversation");
     Stream stream(text_, show);
@@ -131,7 +147,7 @@ class Answerer {
 
  private:
   const OpenModel& opened_;
-  const GenerationConfig& config_;
+  GenerationConfig config_;
   at::Device device_;
   AnswerText text_;
   uint64_t turn_ = 0;
@@ -184,36 +200,86 @@ std::string trimmed(const std::string& text) {
   return text.substr(begin, text.find_last_not_of(" \t\r\n") + 1 - begin);
 }
 
+// A number that ends the text; nothing for other text.
+template <class Number>
+std::optional<Number> number_in(const std::string& text) {
+  Number value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
 enum class Command { none, done, exit };
 
-// Carries out a line that is a command. Any other line is a message, also one that begins with a path.
-Command carry_out(const std::string& line, Talk& conversation, bool terminal) {
-  const size_t space = line.find_first_of(" \t");
-  const std::string word = line.substr(0, space);
-  const std::string rest = space == std::string::npos ? "" : trimmed(line.substr(space));
-  const auto say = [&](const char* text) {
-    if (terminal) std::cout << text << std::endl;
-  };
-  if (word == "/system") {
-    conversation.set_system(rest);
-    say(rest.empty() ? "There is no system message now." : "The system message is set.");
-    return Command::done;
-  }
-  if (line == "/exit" || line == "/quit" || line == "/bye") return Command::exit;
-  if (line == "/clear") {
-    conversation.clear();
-    say("A new conversation.");
-    return Command::done;
-  }
-  if (line == "/help" || line == "/?") {
-    std::cout << kHelp << std::flush;
-    return Command::done;
-  }
-  if (!terminal || !line.starts_with('/') || line.find_first_of("/ .", 1) != std::string::npos)
-    return Command::none;
-  std::cout << "There is no command " << line << "; /help lists them." << std::endl;
-  return Command::done;
+// "/word" and what follows it. A path ("/usr/bin") is no command.
+bool is_command(const std::string& word) {
+  constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_-";
+  return word == "/?" ||
+         (word.size() > 1 && word[0] == '/' && word.find_first_not_of(kLetters, 1) == std::string::npos);
 }
+
+// What the user types besides messages.
+class Commands {
+ public:
+  Commands(Talk& conversation, Answerer& answerer, bool terminal)
+      : conversation_(conversation), answerer_(answerer), terminal_(terminal) {}
+
+  // Carries out a line that is a command. Any other line is a message.
+  Command carry_out(const std::string& line) {
+    const size_t space = line.find_first_of(" \t");
+    const std::string word = line.substr(0, space);
+    const std::string rest = space == std::string::npos ? "" : trimmed(line.substr(space));
+    if (!is_command(word)) return Command::none;
+    if (word == "/exit" || word == "/quit" || word == "/bye") return Command::exit;
+    if (word == "/system") {
+      conversation_.set_system(rest);
+      say(rest.empty() ? "There is no system message now." : "The system message is set.");
+    } else if (word == "/clear") {
+      conversation_.clear();
+      say("A new conversation.");
+    } else if (word == "/help" || word == "/?") {
+      std::cout << kHelp << std::flush;
+    } else if (word == "/temperature") {
+      set_temperature(rest);
+    } else if (word == "/max_new_tokens") {
+      set_longest(rest);
+    } else {
+      refuse(
+          concat("There is no command ", word, "; /help lists them. To say it to the model, write /", word));
+    }
+    return Command::done;
+  }
+
+ private:
+  void set_temperature(const std::string& text) {
+    const auto value = number_in<double>(text);
+    if (!value || !(*value >= 0 && *value <= 100))
+      return refuse("/temperature: give a number such as 0.7, or 0 for the most likely tokens");
+    answerer_.set_temperature(*value);
+    say(*value > 0 ? concat("Answers are sampled at temperature ", *value, ".")
+                   : "Answers are the most likely tokens.");
+  }
+  void set_longest(const std::string& text) {
+    constexpr int64_t kMost = 1'000'000;
+    const auto value = number_in<int64_t>(text);
+    if (!value || *value < 1 || *value > kMost)
+      return refuse("/max_new_tokens: give a number of tokens, such as 512");
+    answerer_.set_longest(*value);
+    say(concat("An answer has at most ", *value, " tokens."));
+  }
+
+  // Where answers go to a file or a program, only they do.
+  void say(const std::string& text) const {
+    if (terminal_) std::cout << text << std::endl;
+  }
+  void refuse(const std::string& text) const {
+    terminal_ ? static_cast<void>(std::cout << text << std::endl) : log::warning(text);
+  }
+
+  Talk& conversation_;
+  Answerer& answerer_;
+  bool terminal_;
+};
 
 }  // namespace
 
@@ -222,13 +288,15 @@ void chat(const OpenModel& opened, const PromptEncoder& encoder, const Generatio
   Lines lines;
   Answerer answerer(opened, config, stops, device);
   Talk conversation(encoder, answerer);
+  Commands commands(conversation, answerer, lines.terminal());
   if (lines.terminal()) std::cout << "/help lists the commands. Ctrl-D ends the conversation." << std::endl;
   for (std::string typed; lines.next(typed);) {
     const std::string line = trimmed(typed);
     if (line.empty()) continue;
-    const Command command = carry_out(line, conversation, lines.terminal());
+    const Command command = commands.carry_out(line);
     if (command == Command::exit) break;
     if (command == Command::done) continue;
+    if (line.starts_with("//")) typed.erase(typed.find('/'), 1);
     if (!lines.terminal()) {
       conversation.answer(typed);
       continue;

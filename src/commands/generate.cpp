@@ -125,14 +125,15 @@ void answer_rows(const OpenModel& opened, const PromptEncoder& encoder, const Ge
 }
 
 // Returns whether the chat template is used.
-bool converses(const GenerateOptions& options, const std::vector<PlacedRow>& rows) {
+bool converses(const GenerateOptions& options, const PromptEncoder& encoder,
+               const std::vector<PlacedRow>& rows) {
   return options.chat ||
-         std::ranges::any_of(rows, [](const PlacedRow& row) { return row.row.contains("messages"); });
+         std::ranges::any_of(rows, [&](const PlacedRow& row) { return encoder.converses(row.row); });
 }
 
 void run_generation(const GenerateOptions& options) {
   std::vector<PlacedRow> rows;
-  if (!options.input_file.empty()) rows = read_rows(options.input_file);
+  if (!options.input_file.empty()) rows = read_rows(options.input_file, options.data.cache);
   std::ofstream file;
   if (!options.output_file.empty()) {
     file.open(options.output_file);
@@ -144,10 +145,10 @@ void run_generation(const GenerateOptions& options) {
   const at::Device device = choose_device(options.device);
   set_up_device(device, options.memory_limit, options.tf32);
   const OpenModel opened = open_model(model_config(options), device, options.base);
-  const PromptEncoder encoder(*opened.tokenizer, opened.chat.string(), options.chat, options.system);
+  const PromptEncoder encoder(*opened.tokenizer, opened.chat.string(), options);
   GenerationConfig config = opened.generation_config();
   apply(options, config);
-  if (const auto end = encoder.end_of_turn(); end && converses(options, rows))
+  if (const auto end = encoder.end_of_turn(); end && converses(options, encoder, rows))
     config.eos_token_ids.push_back(*end);
 
   if (!options.chat && !options.prompts.empty() && encoder.has_template()) {

@@ -17,6 +17,7 @@
 #include "base/text.h"
 #include "commands/find_model.h"
 #include "commands/library.h"
+#include "config/keys.h"
 #include "config/weight_formats.h"
 #include "run/end_of_run.h"
 #include "run/run_model.h"
@@ -106,7 +107,7 @@ void choose_lengths(Config& config, const DataReport& rows, bool encoder_decoder
   }
 }
 
-Config beginning(const InitOptions& options, const ModelFacts& model) {
+Config beginning(const InitOptions& options) {
   Config config = load_config(std::nullopt, {});
   config.model.path = options.model;
   config.data.train = options.data;
@@ -116,25 +117,14 @@ Config beginning(const InitOptions& options, const ModelFacts& model) {
   } else {
     config.model.dtype = ModelDtype::bf16;
   }
-  config.training.effective_batch_size = model.encoder_decoder ? 32 : 16;
-  config.optimizer.lr_scheduler_type = model.encoder_decoder ? SchedulerType::linear : SchedulerType::cosine;
-  config.optimizer.warmup_ratio = 0.03;
-  config.save.total_limit = 2;
   return config;
 }
 
-Config with_method(Config config, const Method& method, const ModelFacts& model) {
+// The values are those that a configuration without them has.
+Config with_method(Config config, const Method& method) {
   config.optimizer.name = method.optimizer;
-  if (!method.lora) {
-    config.optimizer.learning_rate = model.encoder_decoder ? 1e-4 : 1e-5;
-    return config;
-  }
-  config.lora = LoraConfig{};
-  config.lora->r = 16;
-  config.lora->lora_alpha = 32;
-  config.lora->lora_dropout = 0.05;
-  config.lora->target_modules = "all-linear";
-  config.optimizer.learning_rate = model.encoder_decoder ? 3e-4 : 2e-4;
+  if (method.lora) config.lora.emplace();
+  config::set_dependent_defaults(config);
   if (method.quantised) config.model.quantize = smallest_weight_format().name;
   return config;
 }
@@ -151,7 +141,7 @@ Chosen choose(const Config& base, const InitOptions& options, const ModelFacts& 
   target.dtype = options.card == 0 ? automatic_dtype(c10::kCPU) : at::kBFloat16;
   const int64_t limit = usable_memory(options.card);
   for (const Method& method : methods_for(options.method, model)) {
-    Planner planner(with_method(base, method, model), model.path, target);
+    Planner planner(with_method(base, method), model.path, target);
     const auto found = planner.cheapest(limit, /*whatever=*/true);
     if (!found) {
       log::info(concat(method.name, " (", method.optimizer, "): does not fit into ", bytes_string(limit)));
@@ -273,7 +263,6 @@ std::string written(const InitOptions& options, const ModelFacts& model,
     writer.section("lora");
     writer.key("r", concat(chosen.method.reason, ". A higher r: more capacity, more memory."));
     writer.key("lora_alpha");
-    writer.key("lora_dropout");
     writer.key("target_modules");
   } else {
     writer.comment(concat("There is no section `lora`: ", chosen.method.reason, "."), "\n# ");
@@ -291,7 +280,7 @@ std::string written(const InitOptions& options, const ModelFacts& model,
 std::string first_configuration(const InitOptions& options) {
   set_up_cpu(0);
   const ModelFacts model = look_at_model(options.model_path);
-  Config config = beginning(options, model);
+  Config config = beginning(options);
   const std::optional<DataReport> rows = look_at_rows(config, options, model);
   if (rows) {
     log::info(rows_text(*rows));

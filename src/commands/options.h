@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -28,11 +29,14 @@ struct GenerateOptions {
   std::string model;                 // a model or adapter directory
   std::string base;                  // of an adapter, in place of the one that it names
   std::vector<std::string> prompts;  // answered on stdout
-  std::string input_file;            // or: a file with rows of JSON, "-" for stdin
+  std::string input_file;            // or: a file of rows, "-" for JSON lines from stdin
   std::string output_file;           // empty: stdout
   bool chat = false;                 // prompts are a user's messages; without prompts: a conversation
   bool json = false;                 // with `chat`: conversations come and answers go as lines of JSON
   std::string system;                // the message that opens each conversation
+  // How the run that the model comes from reads rows; of another model, the defaults.
+  DataConfig data;
+  bool of_run = false;
 
   std::optional<int64_t> max_new_tokens, min_new_tokens;
   bool sample = false;
@@ -61,6 +65,15 @@ struct EvalOptions {
   std::string base;  // of an adapter, in place of the one that it names
   bool json = false;
   std::string predictions_file;  // for the answers and their targets; empty: not written
+};
+
+// Reads rows for a command that needs nothing else of the library.
+struct RowsOptions {
+  static constexpr const char* kCommand = "rows";
+  using Visit = std::function<void(const std::string& json, const std::string& where)>;
+  std::string file, cache;  // as for_each_row() in commands/rows.h
+  std::string input;        // as data.input: if it is set, the row's `text` is what it gives
+  Visit visit;
 };
 
 // Options of `trainer export` and `trainer merge`.

@@ -1,6 +1,7 @@
 // trainer plan: computes the memory of a run, without weights, data or GPU.
 #include "trainer/training/plan.h"
 
+#include <algorithm>
 #include <iomanip>
 #include <iostream>
 #include <optional>
@@ -10,6 +11,7 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
+#include "trainer/device/gpu_probe.h"
 #include "trainer/memory/device_memory.h"
 #include "trainer/memory/limit.h"
 #include "trainer/models/load_model.h"
@@ -22,6 +24,7 @@
 #include "commands/plan_cards.h"
 #include "ops/cpu_products.h"
 #include "run/end_of_run.h"
+#include "run/run_plan.h"
 #include "training/memory_advice.h"
 
 namespace trainer {
@@ -135,6 +138,14 @@ int64_t limit_of(const Config& config) {
   return bytes.value_or(0);
 }
 
+// Returns the memory that a run may use on the device that is here; 0: there is no GPU.
+int64_t memory_here(c10::DeviceType device) {
+  if (device == c10::kCPU) return memory_for_run(c10::Device(device));
+  int64_t largest = 0;
+  for (const Gpu& gpu : system_gpus().look().visible()) largest = std::max(largest, usable(gpu.total));
+  return largest;
+}
+
 struct Bound {
   int64_t bytes, ranks;
 };
@@ -146,6 +157,7 @@ struct Planned {
   int64_t limit = 0;  // 0: none
   MemoryPlan plan;
   PlansByRanks& plans;
+  std::string chosen;  // why other numbers than the usual ones; "" if they are those
 
   bool exceeds_limit() const { return limit > 0 && plan.total() > limit; }
   // Returns where combinations of measures shall fit: in the limit, and in what a run may use of each GPU.
@@ -222,7 +234,7 @@ void print_table(const Planned& planned, std::ostream& out) {
   out << planned.model.string() << " on " << name_of(planned.target.device) << " in "
       << name_of(planned.target.dtype) << ", batch_size " << plan.batch_size << ", " << recomputed_text(plan)
       << ranks_text(planned) << "\n"
-      << plan_table(plan, planned.limit);
+      << planned.chosen << plan_table(plan, planned.limit);
   if (planned.target.device != c10::kCPU) {
     out << "Library reserve: from known sizes, not measured on this GPU.\n";
   }
@@ -233,23 +245,34 @@ void print_table(const Planned& planned, std::ostream& out) {
   if (!planned.options.gpus.empty()) print_cards(planned.plans, planned.options.gpus, out);
 }
 
+// "Chosen to fit into 24 GB: the usual batch_size 8 without recompute needs 45.1 GB."
+std::string why_chosen(const FilledPlan& filled, int64_t most) {
+  if (!filled.gave_way) return "";
+  return concat(most > 0 ? concat("Chosen to fit into ", bytes_string(most)) : "The least that it needs",
+                ": batch_size ", int64_t{TrainingConfig{}.batch_size}, " without recompute, the usual, ",
+                filled.usual > 0 ? concat("takes ", bytes_string(filled.usual)) : "does not fit",
+                most > 0 ? "" : ". For a GPU of yours: memory.limit=24GB, or --gpus 24GB", "\n");
+}
+
 void run_plan(const PlanOptions& options) {
-  const Config& config = options.config;
-  set_up_cpu(config.training.num_threads);
-  set_cpu_products(config.training.cpu_products);
-  const std::filesystem::path model = find_model(config.model.path);
-  const PlanTarget target = target_for(config);
-  const int64_t limit = limit_of(config);
+  set_up_cpu(options.config.training.num_threads);
+  set_cpu_products(options.config.training.cpu_products);
+  const std::filesystem::path model = find_model(options.config.model.path);
+  const PlanTarget target = target_for(options.config);
+  const int64_t limit = limit_of(options.config);
   std::optional<Progress> shown(std::in_place, "planning: plans made");
   shown->hide_parts();
   const auto after_plan = [&] { shown->add(); };
+  const int64_t most = limit > 0 ? limit : memory_here(target.device);
+  const FilledPlan filled = fill_defaults(options.config, model, target, most, after_plan);
+  const Config& config = filled.config;
   PlansByRanks plans(config, model, target, after_plan);
   Planner& planner = plans.planner(target.ranks);
   const std::optional<PlanChoice> solved =
       limit > 0 ? planner.cheapest(limit, /*whatever=*/false) : std::nullopt;
   const MemoryPlan plan = (solved ? *solved : planner.as_configured()).plan;
   plans.set_start(target.ranks, plan);
-  const Planned planned{options, model, target, limit, plan, plans};
+  const Planned planned{options, model, target, limit, plan, plans, why_chosen(filled, most)};
   std::ostringstream text;  // printed when all is known: it may go to the terminal that shows the progress
   (options.json ? print_json : print_table)(planned, text);
   const std::vector<Saving> advised =

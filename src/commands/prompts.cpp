@@ -10,6 +10,10 @@
 #include "trainer/formats/model_directory.h"
 #include "trainer/text/conversation.h"
 
+#include "commands/rows.h"
+#include "data/fields.h"
+#include "data/row_parser.h"
+#include "formats/json_lines.h"
 #include "formats/json_problem.h"
 
 namespace trainer {
@@ -17,15 +21,6 @@ namespace {
 
 // Fields that hold the prompt, in the order they are looked for.
 constexpr const char* kPromptFields[] = {"input", "source", "prompt", "instruction", "question", "text"};
-
-std::string prompt_of(const Row& row) {
-  for (const char* field : kPromptFields) {
-    if (!row.contains(field)) continue;
-    if (!row[field].is_string()) throw DataError(concat("field '", field, "' is not a string"));
-    return row[field];
-  }
-  throw DataError("has none of the fields messages, input, source, prompt, instruction, question, text");
-}
 
 std::vector<PlacedRow> read_rows(std::istream& in, const std::string& name) {
   std::vector<PlacedRow> rows;
@@ -52,21 +47,28 @@ std::vector<PlacedRow> read_rows(std::istream& in, const std::string& name) {
 
 }  // namespace
 
-std::vector<PlacedRow> read_rows(const std::string& file) {
+std::vector<PlacedRow> read_rows(const std::string& file, const std::string& cache) {
   if (file == "-") return read_rows(std::cin, "stdin");
+  if (!is_json_lines(file)) {
+    std::vector<PlacedRow> rows;
+    for_each_row(file, cache, [&](const std::string& json, const std::string& where) {
+      rows.push_back({Row::parse(json), where});
+    });
+    if (rows.empty()) throw DataError(concat(file, ": has no rows"));
+    return rows;
+  }
   std::ifstream in(file);
   if (!in) throw DataError(concat(file, ": cannot be read"));
   return read_rows(in, file);
 }
 
-PromptEncoder::PromptEncoder(const Tokenizer& tokenizer, const std::string& model, bool chat,
-                             const std::string& system)
-    : tokenizer_(tokenizer),
-      model_(model),
-      template_(load_chat_template(model)),
-      chat_(chat),
-      system_(system) {
-  if (chat) chat_template();
+PromptEncoder::PromptEncoder(const Tokenizer& tokenizer, const std::string& model,
+                             const GenerateOptions& options)
+    : tokenizer_(tokenizer), model_(model), options_(options), template_(load_chat_template(model)) {
+  if (!options.data.chat_template.empty())  // of a run whose result is not written yet
+    template_ = read_chat_template(options.data.chat_template, model);
+  if (template_ && !options.data.template_date.empty()) template_->set_date(options.data.template_date);
+  if (options.chat) chat_template();
 }
 
 const ChatTemplate& PromptEncoder::chat_template() const {
@@ -78,7 +80,7 @@ const ChatTemplate& PromptEncoder::chat_template() const {
 }
 
 std::vector<int32_t> PromptEncoder::encode(const std::string& prompt) const {
-  if (chat_) {
+  if (options_.chat) {
     Row messages = opening();
     messages.push_back({{"role", "user"}, {"content", prompt}});
     return encode_messages(messages);
@@ -90,11 +92,59 @@ std::vector<int32_t> PromptEncoder::encode(const std::string& prompt) const {
 
 std::vector<int32_t> PromptEncoder::encode(const PlacedRow& placed) const {
   try {
-    const Row& row = placed.row;
-    return row.contains("messages") ? encode_messages(to_answer(row["messages"])) : encode(prompt_of(row));
+    const auto form = form_of(placed.row);
+    return form ? encode_conversation(placed.row, *form) : encode(prompt_of(placed.row));
   } catch (const DataError& e) {
     throw DataError(concat(placed.where, ": ", e.what()));
   }
+}
+
+// A row of a run may lack the answer that its training data had.
+std::optional<ConversationForm> PromptEncoder::form_of(const Row& row) const {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : row.items()) names.push_back(name);
+  const DataConfig& data = options_.data;
+  const bool of_chats =
+      options_.of_run && template_ &&
+      (data.kind == DataKind::chat || (data.kind == DataKind::automatic && data.input.empty()));
+  if (of_chats) names.emplace_back("output");
+  const auto form = conversation_form(names);
+  const bool has_own_fields = !data.input.empty() && data.kind != DataKind::chat && !row.contains("messages");
+  if (!form || has_own_fields || (*form == ConversationForm::alpaca && !of_chats)) return std::nullopt;
+  return form;
+}
+
+std::vector<int32_t> PromptEncoder::encode_conversation(Row row, ConversationForm form) const {
+  if (form == ConversationForm::messages && (!row["messages"].is_array() || row["messages"].empty()))
+    throw DataError("messages: must be a list of messages");
+  if (form == ConversationForm::alpaca) row["output"] = "";
+  const Conversation conversation = read_conversation(row, form);
+  Row variables = conversation.variables.is_null() ? Row::object() : conversation.variables;
+  variables["add_generation_prompt"] = true;
+  const std::string text =
+      chat_template().render(to_answer(conversation.messages), conversation.tools, variables);
+  return tokenizer_.encode(text, /*add_special_tokens=*/false);
+}
+
+std::string PromptEncoder::prompt_of(const Row& row) const {
+  if (!options_.data.input.empty()) {
+    const TextTemplate input = TextTemplate::parse(options_.data.input, "data.input");
+    const bool has_all =
+        std::ranges::all_of(input.fields(), [&](const auto& name) { return row.contains(name); });
+    // A row may also hold a prompt as it stands.
+    if (has_all || !row.contains("prompt")) {
+      RowParser parser;
+      const std::string json = row.dump();
+      parser.parse(json, 0);
+      return input.apply(parser);
+    }
+  }
+  for (const char* field : kPromptFields) {
+    if (!row.contains(field)) continue;
+    if (!row[field].is_string()) throw DataError(concat("field '", field, "' is not a string"));
+    return row[field];
+  }
+  throw DataError("has none of the fields messages, input, source, prompt, instruction, question, text");
 }
 
 // Returns the messages with the system message first, and without an answer at the end.
@@ -104,7 +154,7 @@ Row PromptEncoder::to_answer(Row messages) const {
     return message.is_object() && message.contains("role") ? message["role"] : Row();
   };
   if (role(messages.back()) == "assistant") messages.erase(messages.size() - 1);
-  if (system_.empty() || (!messages.empty() && role(messages.front()) == "system")) return messages;
+  if (options_.system.empty() || (!messages.empty() && role(messages.front()) == "system")) return messages;
   Row opened = opening();
   opened.insert(opened.end(), messages.begin(), messages.end());
   return opened;
@@ -117,7 +167,7 @@ std::vector<int32_t> PromptEncoder::encode_messages(const Row& messages) const {
 
 Row PromptEncoder::opening() const {
   Row messages = Row::array();
-  if (!system_.empty()) messages.push_back({{"role", "system"}, {"content", system_}});
+  if (!options_.system.empty()) messages.push_back({{"role", "system"}, {"content", options_.system}});
   return messages;
 }
 

@@ -12,8 +12,10 @@
 #include "trainer/generation/generate.h"
 #include "trainer/models/model.h"
 #include "trainer/text/chat_template.h"
+#include "trainer/text/conversation.h"
 #include "trainer/text/tokenizer.h"
 
+#include "commands/options.h"
 #include "run/run_model.h"
 
 namespace trainer {
@@ -24,21 +26,25 @@ struct PlacedRow {
   Row row;
   std::string where;  // file:line
 };
-// Reads rows of JSON objects from a file, or from stdin with "-". Throws DataError when malformed or empty.
-std::vector<PlacedRow> read_rows(const std::string& file);
+// Reads rows from a file of any kind that training reads, or lines of JSON from stdin with "-". `cache`: as
+// data.cache. Throws DataError when malformed or empty.
+std::vector<PlacedRow> read_rows(const std::string& file, const std::string& cache);
 
 // Prompts to token ids.
 class PromptEncoder {
  public:
-  // chat: texts are a user's messages. Throws FormatError when a template is needed and the model has none.
-  PromptEncoder(const Tokenizer& tokenizer, const std::string& model, bool chat, const std::string& system);
+  // options.chat: texts are a user's messages. Throws FormatError when a template is needed and the model has
+  // none. `options` must outlive the encoder.
+  PromptEncoder(const Tokenizer& tokenizer, const std::string& model, const GenerateOptions& options);
 
   // Returns the ids of a prompt, as the tokenizer's default call gives them, or rendered by the chat
   // template. Throws DataError for a prompt without a token.
   std::vector<int32_t> encode(const std::string& prompt) const;
-  // The same for a row with `messages`, or with a prompt in one of the usual fields. If the last message is
-  // the answer, it is left out.
+  // The same for a row that holds a conversation, or a prompt in the fields that the run has learned from,
+  // else in one of the usual fields. If the last message is the answer, it is left out.
   std::vector<int32_t> encode(const PlacedRow& row) const;
+  // Returns whether the row is answered as a conversation.
+  bool converses(const Row& row) const { return form_of(row).has_value(); }
   // The same for a conversation that the model is to continue. Special tokens are those of the template.
   std::vector<int32_t> encode_messages(const Row& messages) const;
 
@@ -55,12 +61,14 @@ class PromptEncoder {
  private:
   const ChatTemplate& chat_template() const;
   Row to_answer(Row messages) const;
+  std::optional<ConversationForm> form_of(const Row& row) const;
+  std::vector<int32_t> encode_conversation(Row row, ConversationForm form) const;
+  std::string prompt_of(const Row& row) const;
 
   const Tokenizer& tokenizer_;
   std::string model_;
+  const GenerateOptions& options_;
   std::optional<ChatTemplate> template_;
-  bool chat_;
-  std::string system_;
 };
 
 // Warns of prompts that are longer than the model supports.

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/model_family.h"
 #include "config/schema.h"
 
 namespace trainer::config {
@@ -26,6 +27,17 @@ inline Config& part(Config& config, Config*) { return config; }
 inline LoraConfig& part(Config& config, LoraConfig*) {
   if (!config.lora) config.lora.emplace();
   return *config.lora;
+}
+
+// States for the defaults of keys: a key that stands in the configuration or does not; the model's family.
+inline State given(std::string key) {
+  return {.key = std::move(key), .values = {}, .among = false, .if_given = true};
+}
+inline State not_given(std::string key) {
+  return {.key = std::move(key), .values = {}, .unless_given = true};
+}
+inline State of_family(const char* family, bool among = true) {
+  return {.key = "model", .values = {family}, .among = among};
 }
 
 // The names of an enumeration's values, in their order.
@@ -102,6 +114,7 @@ Section gpu_section();
 Section memory_section();
 Section notify_section();
 Section observe_section();
+Section optimizer_section();
 Section parallel_section();
 Section recovery_section();
 Section save_section();

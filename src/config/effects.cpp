@@ -8,6 +8,8 @@
 #include "trainer/base/strings.h"
 #include "trainer/config/load.h"
 
+#include "config/keys.h"
+#include "config/model_family.h"
 #include "config/value.h"
 
 namespace trainer::config {
@@ -42,14 +44,7 @@ bool is_in_dump(const std::string& origin) {
 // A file that this program wrote has all keys, so that only other values than the default count there.
 bool is_given(const Key& key, const Config& config) {
   const std::string origin = place_set(config, key.full_name());
-  return !origin.empty() && !(value_as_yaml(key, config) == default_as_yaml(key) && is_in_dump(origin));
-}
-
-bool holds(const State& state, const Config& config) {
-  if (state.if_given && !config.origins.contains(state.key)) return false;
-  const bool has = std::ranges::any_of(
-      state.values, [&](const std::string& value) { return has_value(config, state.key, value); });
-  return has == state.among;
+  return !origin.empty() && !(value_as_yaml(key, config) == default_here(key, config) && is_in_dump(origin));
 }
 
 // A key whose value is that it is absent.
@@ -59,6 +54,8 @@ bool says_absent(const State& state) {
 
 std::string in_words(const State& state, const std::vector<std::string>& values) {
   if (says_absent(state)) return concat(state.among ? "without " : "with ", state.key);
+  if (state.values.empty()) return concat(state.unless_given ? "without " : "with ", state.key);
+  if (state.key == "model") return concat(state.among ? "for " : "not for ", join(values, " or "));
   return concat(state.among ? "with " : "without ", state.key, ": ", join(values, " or "));
 }
 
@@ -115,13 +112,28 @@ void for_each_key(const Use& use) {
 
 bool has_value(const Config& config, const std::string& name, const std::string& value) {
   if (name == "lora") return (value == "null") != config.lora.has_value();
+  if (name == "model") return model_family(config.model.path) == value;
   const std::string yaml = value_as_yaml(*find_key(name), config);
   return yaml == value || yaml == text_as_yaml(value);
+}
+
+bool holds(const State& state, const Config& config) {
+  if (state.unless_given) return !config.origins.contains(state.key);
+  if (state.if_given && !config.origins.contains(state.key)) return false;
+  const bool has = std::ranges::any_of(
+      state.values, [&](const std::string& value) { return has_value(config, state.key, value); });
+  return has == state.among;
 }
 
 std::string in_words(const Condition& condition) {
   std::vector<std::string> words;
   for (const State& state : condition.states) words.push_back(in_words(state, state.values));
+  return join(words, " and ");
+}
+
+std::string in_words(const DependentDefault& other) {
+  std::vector<std::string> words;
+  for (const State& state : other.states) words.push_back(in_words(state, state.values));
   return join(words, " and ");
 }
 

@@ -17,11 +17,17 @@ namespace trainer::config {
 // The first line of a file that write_yaml() wrote begins so.
 inline constexpr const char* kDumpBegins = "# Configuration of trainer ";
 
-// Returns whether the key, or the section lora, has this value, written as in a configuration.
+// Returns whether the key, or the section lora, or the model's family has this value, written as in a
+// configuration.
 bool has_value(const Config& config, const std::string& key, const std::string& value);
 
 // "with optimizer.name: adafactor": where the key has no effect.
 std::string in_words(const Condition& condition);
+// "with lora", "for T5": where the key has another default.
+std::string in_words(const DependentDefault& other);
+
+// Returns whether the state is that of this configuration.
+bool holds(const State& state, const Config& config);
 
 // Returns the first condition under which the key has no effect in `config`, of one kind or of all kinds;
 // nullptr: it has one.

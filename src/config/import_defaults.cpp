@@ -30,6 +30,18 @@ void cut_nothing(const std::string& name, const std::string& from, ImportedSetti
       "data.max_length: make that as large as the longest");
 }
 
+// peft.LoraConfig
+void add_lora_of_peft(ImportedSettings& settings) {
+  if (!settings.lora()) return;
+  settings.their_default("lora.r", "8", "PEFT's default");
+  settings.their_default("lora.lora_alpha", "8", "PEFT's default");
+  settings.their_default("lora.target_modules", "[]", "PEFT's default for the model");
+}
+
+void add_no_warmup(ImportedSettings& settings) {
+  if (!settings.has("optimizer.warmup_steps")) settings.their_default("optimizer.warmup_ratio", "0");
+}
+
 // transformers.TrainingArguments, on which trl and LLaMA-Factory build. torch multiplies fp32 in full unless
 // it is told otherwise.
 void add_training_arguments(const GivenKeys& keys, ImportedSettings& settings) {
@@ -44,8 +56,10 @@ void add_training_arguments(const GivenKeys& keys, ImportedSettings& settings) {
   settings.their_default("optimizer.learning_rate", "5.0e-05");
   settings.their_default("optimizer.lr_scheduler_type", "linear");
   settings.their_default("optimizer.weight_decay", "0");
+  add_no_warmup(settings);
   settings.their_default("save.strategy", "steps");
   settings.their_default("save.steps", "500");
+  settings.their_default("save.total_limit", "0", "all are kept, their default");
   settings.their_default("seed", "42");
   settings.their_default("training.logging_steps", "500");
   if (!settings.has("data.eval")) return;
@@ -61,6 +75,7 @@ void add_training_arguments(const GivenKeys& keys, ImportedSettings& settings) {
 
 void add_defaults_of_hugging_face(const GivenKeys& keys, ImportedSettings& settings) {
   add_training_arguments(keys, settings);
+  add_lora_of_peft(settings);
   say_type_of_weights(keys, settings);
   const bool has_length = settings.has("data.max_length") || settings.has("data.max_source_length");
   if (!has_length)
@@ -82,6 +97,7 @@ void add_defaults_of_trl(const GivenKeys& keys, ImportedSettings& settings) {
     settings.their_default("lora.r", "16");
     settings.their_default("lora.lora_alpha", "32");
     settings.their_default("lora.lora_dropout", "0.05");
+    add_lora_of_peft(settings);
   }
   if (!keys.was_given("fp16") && !keys.was_given("bf16")) settings.their_default("model.dtype", "bf16");
   if (!keys.was_given("assistant_only_loss"))
@@ -136,6 +152,12 @@ void add_defaults_of_torchtune(const GivenKeys& keys, ImportedSettings& settings
   settings.their_default("training.max_grad_norm", "0");
   settings.their_default("training.logging_steps", "1");
   settings.their_default("save.strategy", "epoch");
+  settings.their_default("save.total_limit", "0", "all are kept, their default");
+  add_no_warmup(settings);
+  if (settings.lora()) {
+    settings.their_default("lora.r", "8");
+    settings.their_default("lora.lora_alpha", "16");
+  }
   if (settings.has("data.eval")) settings.their_default("training.eval_strategy", "no");
   if (!settings.has("data.max_length"))
     cut_nothing("tokenizer.max_seq_len", "tokenizer.max_seq_len, their default", settings);

@@ -66,6 +66,15 @@ std::map<int, std::string> refused_lines(const std::string& yaml) {
   }
 }
 
+// The model may not be here yet, and then ours would be another one later.
+bool follows_model(const std::string& name) {
+  const auto on_model = [](const DependentDefault& other) {
+    return std::ranges::find(other.states, "model", &State::key) != other.states.end();
+  };
+  const Key* key = find_key(name);
+  return key != nullptr && std::ranges::any_of(key->dependent_defaults, on_model);
+}
+
 }  // namespace
 
 ImportedSettings::Setting::Setting(const std::string& key, std::string value, std::string comment)
@@ -200,7 +209,8 @@ std::vector<ImportedSettings::Setting> ImportedSettings::different(const std::ve
   const Config theirs = config_of(with_them);
   std::vector<Setting> different;
   std::ranges::copy_if(wanted, std::back_inserter(different), [&](const Setting& setting) {
-    return value_text(ours, setting.key()) != value_text(theirs, setting.key());
+    return follows_model(setting.key()) ||
+           value_text(ours, setting.key()) != value_text(theirs, setting.key());
   });
   return different;
 }

@@ -48,12 +48,12 @@ Json type_schema(const Key& key) {
   }
   if (std::holds_alternative<std::pair<double, double>*>(field))
     return {{"type", "array"}, {"items", {{"type", "number"}}}, {"minItems", 2}, {"maxItems", 2}};
-  const Json automatic{{"const", "auto"}};
-  if (std::holds_alternative<CountOrAuto*>(field)) return {{"anyOf", {{{"type", "integer"}}, automatic}}};
+  const Json automatic{{"const", "auto"}}, fit_or_auto{{"enum", {"fit", "auto"}}};
+  if (std::holds_alternative<CountOrAuto*>(field)) return {{"anyOf", {{{"type", "integer"}}, fit_or_auto}}};
   const Json all{{"const", "all"}};
   if (std::holds_alternative<CountOrAll*>(field)) return {{"anyOf", {{{"type", "integer"}}, all}}};
   if (std::holds_alternative<Recompute*>(field)) {
-    return {{"anyOf", {{{"type", "boolean"}}, {{"type", "integer"}}, automatic}}};
+    return {{"anyOf", {{{"type", "boolean"}}, {{"type", "integer"}}, fit_or_auto}}};
   }
   if (std::holds_alternative<BoolOrAuto*>(field)) return {{"anyOf", {{{"type", "boolean"}}, automatic}}};
   if (std::holds_alternative<Offload*>(field)) {
@@ -77,7 +77,7 @@ Json default_as_json(const Key& key) {
   if (std::holds_alternative<std::pair<double, double>*>(key.field(config)))
     return node.as<std::vector<double>>();
   if (node.IsSequence()) return node.as<std::vector<std::string>>();
-  if (takes_text(key) || !key.choices.empty() || value == "auto") return node.Scalar();
+  if (takes_text(key) || !key.choices.empty() || value == "auto" || value == "fit") return node.Scalar();
   return Json::parse(value);
 }
 

@@ -32,8 +32,8 @@ Texts words_of_type(const config::Key& key) {
   const Field field = key.field(config);
   if (std::holds_alternative<bool*>(field)) return {"true", "false"};
   if (std::holds_alternative<BoolOrAuto*>(field)) return {"auto", "true", "false"};
-  if (std::holds_alternative<Recompute*>(field)) return {"auto", "true", "false"};
-  if (std::holds_alternative<CountOrAuto*>(field)) return {"auto"};
+  if (std::holds_alternative<Recompute*>(field)) return {"fit", "auto", "true", "false"};
+  if (std::holds_alternative<CountOrAuto*>(field)) return {"fit", "auto"};
   if (std::holds_alternative<CountOrAll*>(field)) return {"all"};
   if (std::holds_alternative<Offload*>(field)) return {"auto", "optimizer", "weights", "activations"};
   return {};
@@ -98,12 +98,35 @@ void set_dependent_defaults(Config& config) {
       if (key.dependent_defaults.empty() || config.origins.contains(key.full_name())) continue;
       reset(key, config);
       for (const DependentDefault& other : key.dependent_defaults) {
-        if (has_value(config, other.key, other.value)) assign(key, YAML::Load(other.yaml), config);
+        const auto is_so = [&](const State& state) { return holds(state, config); };
+        if (std::ranges::all_of(other.states, is_so)) assign(key, YAML::Load(other.yaml), config);
       }
     }
   }
   if (!config.origins.contains(kEvalStrategy))
     config.training.eval_strategy = automatic_eval_strategy(config);
+}
+
+std::string default_as_yaml(const Key& key) {
+  if (!key.default_word.empty()) return key.default_word;
+  const auto& others = key.dependent_defaults;
+  return !others.empty() && others[0].states.empty() ? others[0].yaml : value_as_yaml(key, Config{});
+}
+
+std::string all_defaults(const Key& key) {
+  std::string text = default_as_yaml(key);
+  std::vector<std::string> others;
+  for (const DependentDefault& other : key.dependent_defaults)
+    if (!other.states.empty()) others.push_back(concat(other.yaml, " ", in_words(other)));
+  return others.empty() ? text : concat(text, " (", join(others, "; "), ")");
+}
+
+std::string default_here(const Key& key, const Config& config) {
+  if (key.dependent_defaults.empty()) return value_as_yaml(key, Config{});
+  Config unset = config;
+  unset.origins.erase(key.full_name());
+  set_dependent_defaults(unset);
+  return value_as_yaml(key, unset);
 }
 
 bool is_automatic(const Key& key, const Config& config) {

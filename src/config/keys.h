@@ -27,6 +27,9 @@ namespace trainer::config {
 // Gives each key that was not set the default that goes with the values of other keys.
 void set_dependent_defaults(Config& config);
 
+// Returns the value that the key would have if nothing set it, as YAML.
+std::string default_here(const Key& key, const Config& config);
+
 // Whether the key's value follows from others, because it was left out or its default_word was given.
 bool is_automatic(const Key& key, const Config& config);
 // Whether giving the key would change what follows from it: training.eval_steps, where evaluations do not go

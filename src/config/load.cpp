@@ -200,12 +200,12 @@ std::vector<std::string> key_names() {
 }
 
 std::vector<std::string> changed_keys(const Config& config) {
-  Config defaults;
-  if (config.lora) defaults.lora.emplace();
   std::vector<std::string> names;
   for (const std::string& name : key_names()) {
-    const bool shows_lora = config.lora && name == "lora.r";
-    if (shows_lora || value_text(config, name) != value_text(defaults, name)) names.push_back(name);
+    const config::Key& key = *config::find_key(name);
+    const bool shows_lora = config.lora && name == "lora.r", has_none = !config.lora && key.section == "lora";
+    if (shows_lora || (!has_none && value_text(config, name) != config::default_here(key, config)))
+      names.push_back(name);
   }
   return names;
 }

@@ -207,7 +207,7 @@ std::string dependence(const Key& key) {
     if (!condition.in_help) text += concat(" No effect ", in_words(condition), ".");
   }
   for (const DependentDefault& other : key.dependent_defaults)
-    text += concat(" Default with ", other.key, ": ", other.value, ": ", other.yaml, ".");
+    if (!other.states.empty()) text += concat(" Default ", in_words(other), ": ", other.yaml, ".");
   return text;
 }
 

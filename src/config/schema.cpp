@@ -68,8 +68,10 @@ Section lora_section() {
            .below(1),
        key(&L::target_modules, "target_modules", OnResume::fixes_run,
            "Linear layers that get LoRA matrices. A list of name endings ([q, v]), one regular expression "
-           "for the whole name, or all-linear (every linear layer except the output head). Empty: the "
-           "model's default, which is q and v for T5, q_proj and v_proj for decoders (Phi-3: qkv_proj).")
+           "for the whole name, or all-linear (every linear layer except the output head). Empty ([]): "
+           "PEFT's "
+           "default for the model, which is q and v for T5, q_proj and v_proj for decoders (Phi-3: "
+           "qkv_proj).")
            .such_as({"all-linear"}),
        key(&L::exclude_modules, "exclude_modules", OnResume::fixes_run,
            "Modules that get no LoRA matrices even if target_modules names them. A list of name endings, or "
@@ -115,8 +117,12 @@ Section training_section() {
            "Micro-batch size: how much goes through the model at once. Counted in samples of full length: a "
            "micro-batch has at most batch_size x max_source_length tokens (and the same for targets; for a "
            "decoder batch_size x max_length), so it holds more samples when they are short. Together with "
-           "effective_batch_size it changes memory and speed only, never the result. auto: the size that is "
-           "fastest according to the memory plan, with effective_batch_size unchanged.")
+           "effective_batch_size it changes memory and speed only, never the result. fit: 8, or where the "
+           "memory plan says that this does not fit, the size that is fastest of those that do "
+           "(docs/memory.md). "
+           "auto: the size that is fastest according to the memory plan, with effective_batch_size "
+           "unchanged.")
+           .default_written("fit")
            .at_least(1)
            .at_most(1e6)
            .in("samples"),
@@ -127,10 +133,16 @@ Section training_section() {
            .at_most(1e6),
        key(&T::effective_batch_size, "effective_batch_size", OnResume::fixes_run_by_content,
            "Samples per update. Unlike with gradient_accumulation_steps, the update stays the same when "
-           "batch_size changes. Default: batch_size x gradient_accumulation_steps.")
+           "batch_size changes. Default where batch_size or gradient_accumulation_steps is given: their "
+           "product.")
            .at_least(1)
            .at_most(1e7)
-           .in("samples"),
+           .in("samples")
+           .default_where(
+               {not_given("training.batch_size"), not_given("training.gradient_accumulation_steps")}, "16")
+           .default_where({not_given("training.batch_size"),
+                           not_given("training.gradient_accumulation_steps"), of_family(kT5)},
+                          "32"),
        key(&T::num_train_epochs, "num_train_epochs", OnResume::is_logged,
            "Passes over the training data. A fraction stops inside an epoch.")
            .above(0)
@@ -242,97 +254,6 @@ Section training_section() {
            "Split each step into the same micro-batches as another run, whose metrics.jsonl is given here. "
            "For comparing runs to the last bit.")
            .path()});
-}
-
-Section optimizer_section() {
-  using O = OptimizerConfig;
-  return section(
-      "optimizer", "How weights are updated.",
-      {key(&O::name, "name", OnResume::fixes_run, "The optimizer (docs/optimizers.md).")
-           .one_of({"adamw", "adamw_8bit", "adafactor"}),
-       key(&O::learning_rate, "learning_rate", OnResume::is_logged, "Peak learning rate of the schedule.")
-           .at_least(0)
-           .default_with("optimizer.name", "adafactor", "0.001")
-           .not_with("optimizer.relative_step", "true"),
-       key(&O::weight_decay, "weight_decay", OnResume::is_logged,
-           "Decoupled weight decay. Not applied to norms and biases.")
-           .at_least(0),
-       key(&O::adam_beta1, "adam_beta1", OnResume::is_logged, "Decay rate of the running mean of gradients.")
-           .at_least(0)
-           .below(1)
-           .not_with("optimizer.name", "adafactor"),
-       key(&O::adam_beta2, "adam_beta2", OnResume::is_logged,
-           "Decay rate of the running mean of squared gradients.")
-           .at_least(0)
-           .below(1)
-           .not_with("optimizer.name", "adafactor"),
-       key(&O::adam_epsilon, "adam_epsilon", OnResume::is_logged, "Added to the denominator of the update.")
-           .at_least(0)
-           .not_with("optimizer.name", "adafactor"),
-       key(&O::beta1, "beta1", OnResume::fixes_run,
-           "Decay rate of the running mean of updates. null: no running mean, which needs no memory.")
-           .at_least(0)
-           .below(1)
-           .only_with("optimizer.name", "adafactor"),
-       key(&O::decay_rate, "decay_rate", OnResume::is_logged,
-           "Exponent of the running mean of squared gradients. In update t it keeps 1 - t^decay_rate of what "
-           "it was.")
-           .at_least(-100)
-           .at_most(0)
-           .only_with("optimizer.name", "adafactor"),
-       key(&O::clip_threshold, "clip_threshold", OnResume::is_logged,
-           "The update of a tensor is scaled down if its root mean square, before the learning rate, is "
-           "larger than this.")
-           .above(0)
-           .only_with("optimizer.name", "adafactor"),
-       key(&O::eps, "eps", OnResume::is_logged,
-           "Two small numbers. The first is added to squared gradients; the second is the least size that "
-           "scale_parameter assumes of a tensor.")
-           .above(0)
-           .only_with("optimizer.name", "adafactor"),
-       key(&O::scale_parameter, "scale_parameter", OnResume::is_logged,
-           "Multiply the learning rate of each tensor by the root mean square of its values.")
-           .only_with("optimizer.name", "adafactor"),
-       key(&O::relative_step, "relative_step", OnResume::is_logged,
-           "Compute the learning rate from the number of updates: 1 / sqrt(updates), at most 0.01. There is "
-           "no schedule then.")
-           .only_with("optimizer.name", "adafactor"),
-       key(&O::warmup_init, "warmup_init", OnResume::is_logged,
-           "With relative_step, let the learning rate rise by 0.000001 with each update from 0 on.")
-           .only_with("optimizer.name", "adafactor"),
-       key(&O::lr_scheduler_type, "lr_scheduler_type", OnResume::is_logged,
-           "Learning rate schedule after the warm-up. The same as the schedule of that name in "
-           "Transformers.")
-           .default_with("optimizer.name", "adafactor", "constant_with_warmup")
-           .not_with("optimizer.relative_step", "true"),
-       key(&O::warmup_steps, "warmup_steps", OnResume::is_logged,
-           "Updates in which the learning rate rises from 0 to its peak. Set either this or warmup_ratio.")
-           .at_least(0)
-           .at_most(1e10)
-           .in("steps")
-           .not_with("optimizer.relative_step", "true")
-           .idle({.states = {{.key = "optimizer.lr_scheduler_type", .values = {"constant"}}}}),
-       key(&O::warmup_ratio, "warmup_ratio", OnResume::is_logged,
-           "Length of the warm-up as a share of all updates.")
-           .at_least(0)
-           .below(1)
-           .not_with("optimizer.relative_step", "true")
-           .idle({.states = {{.key = "optimizer.lr_scheduler_type", .values = {"constant"}}}}),
-       key(&O::master_weights, "master_weights", OnResume::fixes_run,
-           "Keep an fp32 copy of bf16 weights for the updates. Costs 4 more bytes per parameter; without it, "
-           "bf16 weights are rounded stochastically. Only for full fine-tuning: LoRA matrices are fp32 "
-           "anyway.")
-           .idle_without("lora", "null"),
-       key(&O::state_dtype, "state_dtype", OnResume::fixes_run,
-           "Data type of the optimizer's two moments. auto: bf16 for bf16 weights; fp32 for fp32 weights or "
-           "if there is an fp32 copy of the weights. With adamw_8bit it is that of the moments that are not "
-           "in "
-           "8 bits; auto: fp32. With adafactor it is that of the first moment; the second is fp32.")
-           .idle({.states = {{.key = "optimizer.name", .values = {"adafactor"}},
-                             {.key = "optimizer.beta1", .values = {"null"}}},
-                  .in_help = true}),
-       key(&O::grad_dtype, "grad_dtype", OnResume::is_logged,
-           "Data type in which gradients are accumulated. auto: that of the weights.")});
 }
 
 }  // namespace

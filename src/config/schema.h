@@ -54,12 +54,14 @@ using Field =
                  Recompute*, BoolOrAuto*, Offload*, NumberMap<int64_t>*, NumberMap<double>*,
                  std::pair<double, double>*, std::vector<DataSource>*, EvalData*, Choice>;
 
-// Another key with one of these values, as in the configuration, or with any other value.
+// Another key with one of these values, as in the configuration, or with any other value. The key may also be
+// `lora` (null: there is none) or `model`, whose value is its family (model_family()).
 struct State {
   std::string key;
   std::vector<std::string> values;
   bool among = true;
-  bool if_given = false;  // its default says nothing: an option or a launcher may decide instead
+  bool if_given = false;      // its default says nothing: an option or a launcher may decide instead
+  bool unless_given = false;  // that it is not given is the state
 };
 
 // What follows if a key is given where it has no effect.
@@ -76,9 +78,11 @@ struct Condition {
   bool in_help = false;  // the help of the key, or of its section, says so
 };
 
-// Another default for the case that `key` has this value.
+// Another default for the case that all of the states hold, or without states, for a configuration that is
+// loaded. Of several that apply the last one counts.
 struct DependentDefault {
-  std::string key, value, yaml;
+  std::vector<State> states;
+  std::string yaml;
 };
 
 struct Key {
@@ -138,6 +142,11 @@ struct Key {
     default_word = std::move(word);
     return std::move(*this);
   }
+  // A word for the default of a key that has no list of choices.
+  Key default_written(std::string word) && {
+    default_word = std::move(word);
+    return std::move(*this);
+  }
   Key one_of(std::vector<std::string> names) && {
     choices = std::move(names);
     return std::move(*this);
@@ -178,7 +187,11 @@ struct Key {
     return std::move(*this);
   }
   Key default_with(std::string other, std::string value, std::string yaml) && {
-    dependent_defaults.push_back({std::move(other), std::move(value), std::move(yaml)});
+    return std::move(*this).default_where({{.key = std::move(other), .values = {std::move(value)}}},
+                                          std::move(yaml));
+  }
+  Key default_where(std::vector<State> states, std::string yaml) && {
+    dependent_defaults.push_back({std::move(states), std::move(yaml)});
     return std::move(*this);
   }
   Key matching(std::string regex, std::string in_words) && {

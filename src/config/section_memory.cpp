@@ -11,14 +11,19 @@ Section memory_section() {
       {key(&M::gradient_checkpointing, "gradient_checkpointing", OnResume::may_change,
            "Recompute the inside of blocks in the backward pass instead of storing it. Takes about a third "
            "more time and saves most of the memory of activations; the result is the same. true: all blocks; "
-           "a number: this many blocks, counted from the first; auto: as few as the memory plan allows "
-           "(docs/memory.md).")
+           "a number: this many blocks, counted from the first; fit: none, or where the memory plan says "
+           "that this does not fit, as few as it allows (docs/memory.md); auto: the same, and the run ends "
+           "if "
+           "nothing fits.")
+           .default_written("fit")
            .at_least(0)
            .at_most(100000),
        key(&M::rehearse, "rehearse", OnResume::may_change,
            "Before the first step, run the largest micro-batches that the data and the configuration allow, "
            "with an update that changes nothing. A run that does not fit then runs out of memory in the "
-           "first minute."),
+           "first minute. auto: true on a GPU; on the CPU, where it can take minutes, only if memory.limit "
+           "is "
+           "set."),
        key(&M::empty_cache_steps, "empty_cache_steps", OnResume::may_change,
            "Updates after which cached GPU memory is released. In evaluation: micro-batches. 0: never.")
            .at_least(0)

@@ -22,7 +22,9 @@ Section save_section() {
            .in("minutes"),
        key(&S::total_limit, "total_limit", OnResume::may_change,
            "Checkpoints to keep; older ones are deleted. 0: keep all. The best checkpoint counts and is "
-           "kept; so are the newest complete one, and the newest after which a step went well.")
+           "kept; so are the newest complete one, and the newest after which a step went well. With 2 these "
+           "are "
+           "the newest and the best one, or the two newest.")
            .at_least(0)
            .at_most(1e6),
        key(&S::result_dtype, "result_dtype", OnResume::may_change,

@@ -205,6 +205,7 @@ std::string number_text(double value) { return number_as_yaml(value); }
 
 std::string recompute_as_yaml(const Recompute& value) {
   if (value.is_automatic()) return "auto";
+  if (value.gives_way()) return "fit";
   if (value == Recompute(true)) return "true";
   const int64_t blocks = value.of(std::numeric_limits<int64_t>::max());
   return blocks == 0 ? "false" : number_text(blocks);
@@ -250,9 +251,9 @@ std::string expected_value(const Key& key) {
                                [](std::vector<std::string>*) { return "text or a list of text"; },
                                [](TextOrList*) { return "text or a list of text"; },
                                [](std::vector<int64_t>*) { return "an integer or a list of integers"; },
-                               [](CountOrAuto*) { return "an integer or auto"; },
+                               [](CountOrAuto*) { return "an integer, fit or auto"; },
                                [](CountOrAll*) { return "an integer or all"; },
-                               [](Recompute*) { return "true, false, auto or an integer"; },
+                               [](Recompute*) { return "true, false, fit, auto or an integer"; },
                                [](BoolOrAuto*) { return "true, false or auto"; },
                                [](Offload*) { return kExpectedOffload; },
                                [](std::pair<double, double>*) { return "a list of two numbers"; },
@@ -365,7 +366,9 @@ std::string value_as_yaml(const Key& key, const Config& config) {
                  },
                  [](std::vector<int64_t>* value) { return integers_as_yaml(*value); },
                  [](CountOrAuto* value) {
-                   return value->is_automatic() ? std::string("auto") : std::to_string(int64_t{*value});
+                   return value->is_automatic() ? std::string("auto")
+                          : value->gives_way()  ? std::string("fit")
+                                                : std::to_string(int64_t{*value});
                  },
                  [](CountOrAll* value) { return value->is_all() ? "all" : std::to_string(value->of(0)); },
                  [](Recompute* value) { return recompute_as_yaml(*value); },
@@ -382,17 +385,6 @@ std::string value_as_yaml(const Key& key, const Config& config) {
                  [](EvalData* value) { return eval_data_as_yaml(*value); },
                  [&](const Choice& choice) { return text_as_yaml(key.choices.at(choice.get())); }},
       key.field(copy));
-}
-
-std::string default_as_yaml(const Key& key) {
-  return key.default_word.empty() ? value_as_yaml(key, Config{}) : key.default_word;
-}
-
-std::string all_defaults(const Key& key) {
-  std::string text = default_as_yaml(key);
-  for (const DependentDefault& other : key.dependent_defaults)
-    text += concat(" (", other.yaml, " with ", other.key, ": ", other.value, ")");
-  return text;
 }
 
 }  // namespace trainer::config

@@ -9,9 +9,11 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
+#include "trainer/formats/checkpoint.h"
 #include "trainer/formats/run_position.h"
 
 #include "formats/json_file.h"
+#include "formats/optimizer_state.h"
 #include "formats/trainer_state.h"
 
 namespace trainer {
@@ -271,6 +273,17 @@ RunStatus read_run_status(const fs::path& directory, double now) {
     status.work.clear();
   }
   return status;
+}
+
+std::optional<int64_t> step_to_go_on_from(const fs::path& directory) {
+  std::optional<int64_t> newest;
+  std::error_code ignored;
+  for (const int64_t step : checkpoint_steps(directory)) {
+    const fs::path checkpoint = checkpoint_path(directory, step);
+    if (fs::exists(checkpoint / kOptimizerFile, ignored) && fs::exists(checkpoint / kPositionFile, ignored))
+      newest = step;
+  }
+  return newest;
 }
 
 std::vector<fs::path> find_runs(const fs::path& directory) {

@@ -55,6 +55,10 @@ void add_row(RunStatus& status, const nlohmann::ordered_json& row);
 // status.json, and what `trainer status --json` prints.
 nlohmann::ordered_json to_json(const RunStatus& status);
 
+// Returns the step of the newest checkpoint from which the run in this directory can go on; nothing if there
+// is none: nothing was saved yet, or only weights (save.weights_only).
+std::optional<int64_t> step_to_go_on_from(const std::filesystem::path& directory);
+
 // Returns whether the directory is that of a run, finished or not.
 bool is_run(const std::filesystem::path& directory);
 

@@ -2,7 +2,6 @@
 #include "notify/notifier.h"
 
 #include <algorithm>
-#include <cctype>
 #include <chrono>
 #include <ctime>
 #include <deque>
@@ -21,6 +20,7 @@
 
 #include "base/ending.h"
 #include "base/progress.h"
+#include "config/go_on.h"
 #include "config/webhook.h"
 #include "notify/deliveries.h"
 #include "notify/outbox.h"
@@ -64,18 +64,6 @@ std::vector<std::string> arguments_of_process() {
   return arguments;
 }
 
-bool is_plain(char c) {
-  return std::isalnum(static_cast<unsigned char>(c)) ||
-         std::string_view("_-./=:,@%+").find(c) != std::string_view::npos;
-}
-
-std::string quoted(const std::string& argument) {
-  if (!argument.empty() && std::ranges::all_of(argument, is_plain)) return argument;
-  std::string out = "'";
-  for (const char c : argument) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
-
 bool begins_anew(const std::string& argument) {
   return argument.starts_with("overwrite_output_dir=") || argument.starts_with("resume=");
 }
@@ -86,7 +74,7 @@ std::string resume_command() {
   std::vector<std::string> arguments = arguments_of_process();
   if (arguments.empty() || !("/" + arguments[0]).ends_with("/trainer")) return "";
   std::erase_if(arguments, begins_anew);
-  for (std::string& argument : arguments) argument = quoted(shown_override(argument));
+  for (std::string& argument : arguments) argument = shell_word(shown_override(argument));
   return join(arguments, " ");
 }
 

@@ -17,6 +17,8 @@
 #include "base/memory_room.h"
 #include "base/progress.h"
 #include "base/text.h"
+#include "config/go_on.h"
+#include "formats/optimizer_state.h"
 
 namespace trainer {
 
@@ -162,8 +164,11 @@ std::optional<std::string> Checkpoints::save_now(bool complete) {
 }
 
 std::string Checkpoints::last_text() const {
-  return last_.empty() ? "There is no checkpoint of an earlier step."
-                       : concat("The last checkpoint is ", last_.string(), ".");
+  if (last_.empty()) return "There is no checkpoint of an earlier step.";
+  const std::string text = concat("The last checkpoint is ", last_.string(), ".");
+  return fs::exists(last_ / kOptimizerFile)
+             ? concat(text, " To go on from there: ", go_on_command(config_, output_.directory()), ".")
+             : concat(text, " It holds the weights only (save.weights_only), so no run can go on from it.");
 }
 
 // Skips checkpoints that were written after the weights went bad.

@@ -15,6 +15,7 @@
 #include "base/checksum.h"
 #include "base/mappings.h"
 #include "base/threads.h"
+#include "config/go_on.h"
 #include "config/schema.h"
 #include "data/data_files.h"
 #include "run/output_directory.h"
@@ -208,11 +209,23 @@ bool is_accepted(const std::string& key, const Config& config) {
   return std::ranges::find(config.resume_changed, key) != config.resume_changed.end();
 }
 
+// An override of the first start that is forgotten now stands in the file that it wrote.
+std::string how_it_was_started(const Config& config) {
+  const std::filesystem::path directory = config.output_dir;
+  std::error_code ignored;
+  if (!std::filesystem::exists(directory / "config.yaml", ignored)) return "";
+  Config as_it_was;
+  as_it_was.output_dir = config.output_dir;
+  return concat("To go on as it was started: ", go_on_command(as_it_was, directory), "\nOr choose");
+}
+
 [[noreturn]] void refuse(const std::string& where, const std::vector<std::string>& lines,
-                         const std::vector<std::string>& keys) {
+                         const std::vector<std::string>& keys, const Config& config) {
+  const std::string as_it_was = how_it_was_started(config);
   throw OutputDirectoryError(
-      concat(where, " is of another run:\n  ", join(lines, "\n  "),
-             "\nChoose another output_dir, or start from the beginning with overwrite_output_dir=true. To "
+      concat(where, " is of another run:\n  ", join(lines, "\n  "), "\n",
+             as_it_was.empty() ? "Choose" : as_it_was,
+             " another output_dir, or start from the beginning with overwrite_output_dir=true. To "
              "resume from it all the same: 'resume_changed=[",
              join(keys), "]'"),
       ErrorCode::resume_changed);
@@ -280,7 +293,7 @@ void check_fixed_settings(const Settings& saved, const Settings& now, const Conf
       if (std::ranges::find(keys, key) == keys.end()) keys.push_back(key);
     }
   }
-  if (!lines.empty()) refuse(where, lines, keys);
+  if (!lines.empty()) refuse(where, lines, keys, config);
 }
 
 void check_samples(RunPosition& position, const std::string& samples, int64_t epoch_size,
@@ -299,7 +312,7 @@ void check_samples(RunPosition& position, const std::string& samples, int64_t ep
   const bool follows = std::ranges::any_of(config.resume_changed, [](const std::string& key) {
     return key.starts_with("data.") || key.starts_with("model.") || key == "lora.adapter";
   });
-  if (!follows) refuse(concat("output_dir ", config.output_dir), {line}, {key_of(kSamples)});
+  if (!follows) refuse(concat("output_dir ", config.output_dir), {line}, {key_of(kSamples)}, config);
   log::warning(concat(line, "; it follows from what resume_changed accepts"));
 }
 

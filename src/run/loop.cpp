@@ -17,6 +17,7 @@
 
 #include "base/progress.h"
 #include "base/text.h"
+#include "config/go_on.h"
 #include "run/save_result.h"
 #include "run/saved_splits.h"
 
@@ -43,13 +44,9 @@ void keep_predictions(const Predictions& predictions, const std::filesystem::pat
   }
 }
 
-// Says which command resumes from the newest checkpoint.
-std::string how_to_resume(const Config& config) {
-  std::vector<std::string> changes;
-  if (config.overwrite_output_dir) changes.emplace_back("overwrite_output_dir=false");
-  if (config.resume != "auto") changes.emplace_back("resume=auto");
-  return changes.empty() ? "the same command resumes from there"
-                         : concat("with ", join(changes, " "), " the same command resumes from there");
+// On the CPU it can take minutes, and without a limit nothing there runs out of memory early.
+bool rehearses(const Config& config, c10::DeviceType device) {
+  return config.memory.rehearse.of(device != c10::kCPU || !config.memory.limit.empty());
 }
 
 }  // namespace
@@ -88,9 +85,8 @@ void Loop::go() {
     memory_.guard([this] { train(); });
   } catch (const LostRank& error) {
     checkpoints_.wait();
-    throw LostRank(concat(error.what(), ". ", checkpoints_.last_text(),
-                          " The same command resumes from there, "
-                          "also with another number of ranks"));
+    throw LostRank(
+        concat(error.what(), ". ", checkpoints_.last_text(), " The number of ranks may be another one"));
   } catch (const std::exception& error) {
     if (!is_device_fault(error)) throw;
     throw DeviceFault(device_fault_message(error.what()));
@@ -99,7 +95,7 @@ void Loop::go() {
 
 void Loop::train() {
   if (!progress_.is_over() || progress_.position.evaluation_due) {
-    if (config_.memory.rehearse && !budgets_are_known_) {
+    if (rehearses(config_, parts_.device.type()) && !budgets_are_known_) {
       const Progress shown("rehearsal of the largest step");
       memory_.rehearse();
     }
@@ -352,15 +348,15 @@ void Loop::save_and_stop(const std::string& reason) {
       throw FormatError(
           concat(where, ", and its state could not be saved: ", *problem, ". ", checkpoints_.last_text()));
   }
-  throw Error(ExitCode::interrupted,
-              concat(where, " and is saved in ", checkpoints_.last().string(), "; ", how_to_resume(config_)));
+  throw Error(ExitCode::interrupted, concat(where, " and is saved in ", checkpoints_.last().string(),
+                                            ". To go on: ", go_on_command(config_, output_.directory())));
 }
 
 std::string Loop::device_fault_message(const std::string& error) {
   checkpoints_.wait();
   return concat("the GPU reported an error and cannot be used further, so the state of step ",
                 progress_.position.step, " is lost. ", checkpoints_.last_text(),
-                " The same command resumes from there; if it happens again, CUDA_LAUNCH_BLOCKING=1 "
+                " If it happens again, CUDA_LAUNCH_BLOCKING=1 "
                 "in the environment says where. The error: ",
                 first_line(error));
 }

@@ -54,19 +54,23 @@ int64_t memory_for_run(c10::Device device, int64_t sharers) {
   return limit > 0 ? limit : (memory_summary(device).allocated + free_memory(device) / sharers) / 10 * 9;
 }
 
-RunPlan plan_run(const Config& config, const PlanTarget& target, c10::Device device, int64_t most) {
+RunPlan plan_run(const Config& asked, const PlanTarget& target, c10::Device device, int64_t most) {
   const int64_t limit = process_limit(device);
-  const bool open = config.training.batch_size.is_automatic() ||
-                    config.memory.gradient_checkpointing.is_automatic() || config.memory.offload.automatic;
-  Planner planner(config, config.model.path, target);
+  const bool open = asked.training.batch_size.is_automatic() ||
+                    asked.memory.gradient_checkpointing.is_automatic() || asked.memory.offload.automatic;
   if (!open) {
     try {
-      return {config, planner.as_configured().plan, limit, false};
+      const FilledPlan filled = fill_defaults(asked, asked.model.path, target, most);
+      Planner planner(filled.config, asked.model.path, target);
+      return {filled.config, filled.plan ? *filled.plan : planner.as_configured().plan, limit,
+              filled.gave_way};
     } catch (const c10::Error& error) {  // a run must not fail because its plan does
       log::warning(concat("no memory plan: ", error.what_without_backtrace()));
-      return {config, {}, limit, false};
+      return {asked, {}, limit, false};
     }
   }
+  const Config config = fill_defaults(asked, asked.model.path, target, most).config;
+  Planner planner(config, config.model.path, target);
   std::optional<PlanChoice> choice = planner.cheapest(most, /*whatever=*/false);
   // The weights have been loaded: it is too late to choose where they lie.
   if (choice && choice->plan.offload.weights != config.memory.offload.weights) choice.reset();

@@ -144,8 +144,8 @@ void save_alone(RunParts& parts, const RunProgress& progress, Checkpoints& check
     checkpoints.mark_good(step);  // no later step will show it
   } catch (const FormatError& error) {
     throw of_family(error.family().value_or(ErrorCode::files),
-                    FormatError(concat(error.what(), "; the result is not saved. ", checkpoints.last_text(),
-                                       " The same command resumes from there when this is fixed")));
+                    FormatError(concat(error.what(), "; the result is not saved. When this is fixed: ",
+                                       checkpoints.last_text())));
   }
 }
 

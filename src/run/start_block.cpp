@@ -21,6 +21,7 @@
 #include "trainer/config/load.h"
 #include "trainer/data/batching.h"
 #include "trainer/device/device.h"
+#include "trainer/optim/schedule.h"
 
 #include "base/foreign_errors.h"
 #include "data/report_words.h"
@@ -83,6 +84,22 @@ std::string batch_text(const Config& config, const Model& model) {
   return text + " tokens, by length";
 }
 
+// "2e-04, the default with LoRA; cosine, after a warm-up of 12 steps"
+std::string learning_rate_text(const Config& config, const Model& model, const RunLength& length) {
+  const OptimizerConfig& optimizer = config.optimizer;
+  if (optimizer.relative_step) return "by the number of updates (optimizer.relative_step)";
+  std::string text = value_text(config, "optimizer.learning_rate");
+  if (!config.origins.empty() && !config.origins.contains("optimizer.learning_rate"))
+    text += concat(", the default ", config.lora               ? "with LoRA"
+                                     : model.encoder_decoder() ? "for all weights of T5"
+                                                               : "for all weights of a decoder");
+  text += concat("; ", value_text(config, "optimizer.lr_scheduler_type"));
+  const int64_t warmup = Schedule(optimizer, length.total_steps).warmup_steps();
+  if (warmup > 0 && optimizer.lr_scheduler_type != SchedulerType::constant)
+    text += concat(", after a warm-up of ", grouped(warmup), warmup == 1 ? " step" : " steps");
+  return text;
+}
+
 // Steps between two events; 0: there are none.
 int64_t every(IntervalStrategy strategy, int64_t steps, const RunLength& length) {
   if (strategy == IntervalStrategy::no) return 0;
@@ -105,8 +122,9 @@ std::string evaluations_text(const TrainingConfig& training) {
 void warn_of_unusual(const Config& config, Model& model) {
   const OptimizerConfig& optimizer = config.optimizer;
   if (optimizer.learning_rate > 0.1 && !optimizer.relative_step)
-    log::warning(concat("optimizer.learning_rate: ", optimizer.learning_rate,
-                        " is far above what trains a model (5e-5 for all weights, 2e-4 for LoRA)"));
+    log::warning(concat(
+        "optimizer.learning_rate: ", optimizer.learning_rate,
+        " is far above what trains a model (1e-5 for all weights of a decoder, 1e-4 for T5, 2e-4 for LoRA)"));
   if (config.training.max_steps < 0 && config.training.num_train_epochs >= 100)
     log::warning(concat("training.num_train_epochs: ", config.training.num_train_epochs,
                         " times over the same data is rarely meant; most fine-tuning takes 1 to 5"));
@@ -249,6 +267,7 @@ void show_start(OutputDirectory& output, const Config& config, const Artefacts& 
   if (device.is_cpu()) line("products", describe_cpu_products());
   for (const auto& [name, value] : plan.lines()) line(name, value);
   line("effective batch", batch_text(config, model));
+  line("learning rate", learning_rate_text(config, model, length));
   line("steps", concat(grouped(length.total_steps), " (", grouped(length.steps_per_epoch), " an epoch)"));
   line("tokens", concat(grouped(data.epoch_tokens), " an epoch, ", grouped(data.epoch_supervised_tokens),
                         " of them supervised"));

@@ -21,7 +21,9 @@
 #include "base/ending.h"
 #include "base/progress.h"
 #include "base/text.h"
+#include "config/go_on.h"
 #include "data/measure.h"
+#include "formats/run_status.h"
 #include "notify/notifier.h"
 #include "notify/reporters.h"
 #include "run/describe_data.h"
@@ -141,6 +143,13 @@ OutputDirectory open_output(const Config& config, const Ranks& ranks) {
   return std::move(*output);
 }
 
+void say_how_to_train_longer(const Config& config, const std::filesystem::path& directory) {
+  log::info(
+      step_to_go_on_from(directory)
+          ? concat("to train longer: ", longer_run_command(config, directory))
+          : "no checkpoint was kept, so a longer run would begin anew (save.strategy, save.weights_only)");
+}
+
 void run_training(const Config& asked, const std::vector<MetricSink*>& sinks, Notifier& notifier,
                   const Ranks& ranks, const RankPlace& place) {
   const TimeLimit time_limit(asked.training.max_hours);
@@ -154,6 +163,7 @@ void run_training(const Config& asked, const std::vector<MetricSink*>& sinks, No
   if (start.is_complete) {
     log::info(concat("this run is complete after ", grouped(start.position.step),
                      " steps: ", output.directory().string(), "; there is nothing left to do"));
+    say_how_to_train_longer(asked, output.directory());
     return;
   }
   check_same_files(asked, ranks);
@@ -178,6 +188,7 @@ void run_training(const Config& asked, const std::vector<MetricSink*>& sinks, No
   output.end(RunPhase::finished, 0, "");
   log::info(concat(ranks.alone() ? "memory: " : "memory of rank 0: ", memory_summary(parts.device).text()));
   log::info(concat("done: ", output.directory().string()));
+  say_how_to_train_longer(asked, output.directory());
 }
 
 // A rank other than 0 shows nothing and tells nobody.

@@ -85,7 +85,7 @@ const std::vector<Change>& changes() {
        [](Config& config) { config.optimizer.master_weights = false; }},
       {kBf16, "weights in bf16", [](const Config& config) { return config.model.dtype == ModelDtype::fp32; },
        [](Config& config) { config.model.dtype = ModelDtype::bf16; }},
-      {kLora, "an adapter of rank 8 in place of all weights",
+      {kLora, "an adapter of rank 16 in place of all weights",
        [](const Config& config) { return !config.lora; }, [](Config& config) { config.lora.emplace(); }},
       {kQuantised, in_bits.c_str(),
        [](const Config& config) { return config.lora && !config.model.quantises(); },

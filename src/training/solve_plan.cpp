@@ -16,6 +16,9 @@ namespace {
 // Assumed rates, in floating-point operations a second, of a GPU in bf16 and of a processor.
 constexpr double kGpuRate = 50e12, kCpuRate = 0.2e12;
 
+// What a run may use of the smallest usual GPU, of 8 GB.
+constexpr int64_t kFitsAnywhere = 7'600'000'000;
+
 }  // namespace
 
 Planner::Planner(Config config, std::filesystem::path model, PlanTarget target,
@@ -182,6 +185,42 @@ Config Planner::with(const PlanChoice& choice) const {
   config.memory.gradient_checkpointing = Recompute::blocks(choice.plan.recompute_blocks);
   config.memory.offload = choice.plan.offload;
   return config;
+}
+
+FilledPlan fill_defaults(const Config& config, const std::filesystem::path& model, const PlanTarget& target,
+                         int64_t most, const std::function<void()>& after_plan) {
+  const bool batch = config.training.batch_size.gives_way(),
+             blocks = config.memory.gradient_checkpointing.gives_way();
+  if (!batch && !blocks) return {config, std::nullopt};
+  Config usual = config, open = config;
+  if (batch) {
+    usual.training.batch_size = int64_t{config.training.batch_size};
+    open.training.batch_size = CountOrAuto::automatic();
+    open.training.effective_batch_size = config.effective_batch_size();
+    open.training.gradient_accumulation_steps.reset();
+  }
+  if (blocks) {
+    usual.memory.gradient_checkpointing = false;
+    open.memory.gradient_checkpointing = Recompute::automatic();
+  }
+  const bool asks_for_choice = usual.training.batch_size.is_automatic() ||
+                               usual.memory.gradient_checkpointing.is_automatic() ||
+                               usual.memory.offload.automatic;
+  Planner planner(usual, model, target, after_plan);
+  int64_t needed = 0;
+  if (asks_for_choice) {
+    if (most > 0 && planner.cheapest(most, /*whatever=*/false)) return {usual, std::nullopt};
+  } else {
+    const MemoryPlan& plan = planner.as_configured().plan;
+    needed = plan.total();
+    if (needed <= (most > 0 ? most : kFitsAnywhere)) return {usual, plan, false, needed};
+  }
+  Planner giving_way(open, model, target, after_plan);
+  const auto choice = most > 0 ? giving_way.cheapest(most, /*whatever=*/false) : std::nullopt;
+  if (choice) return {giving_way.with(*choice), choice->plan, true, needed};
+  if (asks_for_choice) return {usual, std::nullopt};
+  const PlanChoice& smallest = giving_way.as_configured();
+  return {giving_way.with(smallest), smallest.plan, true, needed};
 }
 
 }  // namespace trainer

@@ -38,7 +38,7 @@ TEST(Launcher, HelpNamesTheCommandsAtOnce) {
 TEST(Launcher, TellsItsVersion) { EXPECT_TRUE(contains(run_program({"--version"}).out, "trainer ")); }
 
 TEST(Launcher, HelpOfTrainListsKeysWithTheirDefaults) {
-  EXPECT_TRUE(contains(run_program({"train", "--help"}).out, "training.batch_size=8"));
+  EXPECT_TRUE(contains(run_program({"train", "--help"}).out, "training.batch_size=fit"));
 }
 
 TEST(Launcher, TrainIsMeantWithoutACommand) {

@@ -228,6 +228,22 @@ TEST_F(ImportConfigTest, DefaultsOfHuggingFace) {
   EXPECT_FALSE(contains(given, "weight_decay")) << given;
 }
 
+// Where ours are others, theirs are written; also where ours follow from a model that is not here yet.
+TEST_F(ImportConfigTest, TheirDefaultsAreWrittenWhereOursAreOthers) {
+  const std::string yaml = imported(kHuggingFace).yaml;
+  for (const char* line : {"lr_scheduler_type: linear  # their default", "warmup_ratio: 0  # their default",
+                           "total_limit: 0  # all are kept, their default"})
+    EXPECT_TRUE(contains(yaml, line)) << yaml;
+  EXPECT_FALSE(contains(imported(concat(kHuggingFace, "warmup_steps: 5\n")).yaml, "warmup_ratio"));
+  const Config trl = config("model_name_or_path: m\ndataset_name: org/set\nuse_peft: true\n");
+  EXPECT_EQ(value_text(trl, "lora.target_modules"), "[]");
+  EXPECT_EQ(value_text(trl, "save.total_limit"), "0");
+  EXPECT_EQ(value_text(config(kLlamaFactory), "optimizer.warmup_ratio"), "0");
+  EXPECT_EQ(value_text(config(kAxolotl), "save.total_limit"), "4");
+  EXPECT_EQ(value_text(config(kTorchtune), "save.total_limit"), "0");
+  EXPECT_TRUE(contains(imported(kAxolotl).yaml, "lr_scheduler_type: cosine"));
+}
+
 TEST_F(ImportConfigTest, EvaluationIsAsTheirsIsWithoutAStrategy) {
   const std::string with_data = concat(kHuggingFace, "validation_file: b.jsonl\n");
   EXPECT_EQ(value_text(config(with_data), "training.eval_strategy"), "\"no\"");

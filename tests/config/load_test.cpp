@@ -36,7 +36,7 @@ using Sources = std::vector<DataSource>;
 TEST_F(LoadConfig, WithoutAFileHasTheDefaults) {
   const Config config = with({});
   EXPECT_EQ(config.training.batch_size, 8);
-  EXPECT_EQ(config.optimizer.learning_rate, 5e-5);
+  EXPECT_EQ(config.optimizer.learning_rate, 1e-5);
   EXPECT_EQ(config.device, "auto");
   EXPECT_FALSE(config.lora);
 }
@@ -202,7 +202,7 @@ TEST_F(LoadConfig, DefaultsFollowTheOptimizer) {
   EXPECT_EQ(t5.optimizer.decay_rate, -0.8);
   EXPECT_EQ(t5.optimizer.clip_threshold, 1);
   EXPECT_FALSE(t5.optimizer.beta1 || t5.optimizer.scale_parameter || t5.optimizer.relative_step);
-  EXPECT_EQ(with({}).optimizer.learning_rate, 5e-5);
+  EXPECT_EQ(with({}).optimizer.learning_rate, 1e-5);
   EXPECT_EQ(with({}).training.max_grad_norm, 1);
 }
 

@@ -49,7 +49,7 @@ training:
                     {"lora.r=0"}),
             "6 problems in the configuration:\n"
             "  my.yaml:1:1: modle: unknown key; did you mean model?\n"
-            "  my.yaml:3:15: training.batch_size: expected an integer or auto, found 'eight'\n"
+            "  my.yaml:3:15: training.batch_size: expected an integer, fit or auto, found 'eight'\n"
             "  my.yaml:4:3: training.dropuot: unknown key; did you mean training.dropout?\n"
             "  my.yaml:5:20: training.label_smoothing: must be at least 0 and below 1, found 1.5\n"
             "  override 'lora.r=0': lora.r: must be at least 1, found 0\n"
@@ -169,7 +169,7 @@ TEST_F(ConfigProblems, WrongTypesNameWhatWasExpectedAndFound) {
   EXPECT_TRUE(contains(message("optimizer: {learning_rate: [1]}\n"), "expected a number, found a list"));
   EXPECT_TRUE(contains(message("optimizer: {weight_decay: .nan}\n"), "expected a number, found '.nan'"));
   EXPECT_TRUE(contains(message("memory: {gradient_checkpointing: yes}\n"),
-                       "expected true, false, auto or an integer, found 'yes'"));
+                       "expected true, false, fit, auto or an integer, found 'yes'"));
   EXPECT_TRUE(contains(message("model: {path: {a: b}}\n"), "expected text, found a mapping"));
   EXPECT_TRUE(contains(message("data: {train: [[a]]}\n"),
                        "expected a path, a list of paths or of {path: PATH, weight: NUMBER}, found a list"));
@@ -301,7 +301,8 @@ TEST_F(ConfigProblems, KeysOfWhatIsSwitchedOffAreNamed) {
 
 TEST_F(ConfigProblems, AnEmptyValueIsToldTheDefaultsThatFollowOtherKeys) {
   EXPECT_TRUE(contains(message("optimizer:\n  name: adafactor\n  learning_rate:\n"),
-                       "leave the line out for the default, 5.0e-05 (0.001 with optimizer.name: adafactor)"));
+                       "leave the line out for the default, 1.0e-05 (1.0e-04 for T5; 0.001 with "
+                       "optimizer.name: adafactor and not for decoders; 2.0e-04 with lora)"));
 }
 
 TEST_F(ConfigProblems, APairIsAListOfTwoNumbers) {

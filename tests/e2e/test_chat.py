@@ -99,8 +99,26 @@ class Chat(EndToEnd):
         self.assertEqual(self.chat("Bake.\n", "--system", "Be brief.").stdout, expected[1] + "\n")
 
     def test_help_lists_the_commands(self):
-        for word in ("/clear", "/system", "/exit"):
+        for word in ("/clear", "/system", "/temperature", "//", "/exit"):
             self.assertIn(word, self.chat("/help\n").stdout)
+
+    def test_settings_of_answers_are_commands(self):
+        greedy, hot = self.chat("Fry onions.\n").stdout, self.chat("Fry onions.\n", "--temperature", "20").stdout
+        self.assertNotEqual(hot, greedy)
+        self.assertEqual(self.chat("/temperature 20\nFry onions.\n").stdout, hot)
+        self.assertEqual(self.chat("Fry onions.\n/temperature 0\n", "--temperature", "20").stdout, hot)
+        self.assertEqual(self.chat("/temperature 0\nFry onions.\n", "--temperature", "20").stdout, greedy)
+        short = self.chat("/max_new_tokens 1\nFry onions.\n").stdout.rstrip("\n")
+        self.assertTrue(greedy.startswith(short) and len(short) + 1 < len(greedy), (short, greedy))
+        refused = self.chat("/temperature high\nFry onions.\n")
+        self.assertEqual(refused.stdout, greedy)
+        self.assertIn("/temperature: give a number", refused.stderr)
+
+    def test_an_unknown_command_is_named_and_two_slashes_say_one(self):
+        result = self.chat("/temprature 1\nFry onions.\n")
+        self.assertEqual(result.stdout, self.chat("Fry onions.\n").stdout)
+        self.assertIn("There is no command /temprature", result.stderr)
+        self.assertEqual(self.chat("//temprature 1\n").stdout, self.answer_to(("user", "/temprature 1")) + "\n")
 
     def test_a_path_is_a_message(self):
         self.assertEqual(self.chat("/usr/bin\n").stdout, self.answer_to(("user", "/usr/bin")) + "\n")

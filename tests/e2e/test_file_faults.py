@@ -17,7 +17,7 @@ class FileFaults(EndToEnd):
     family = "t5"
 
     def start(self, output):
-        return self.train("tiny_t5.yaml", output, "max_steps=2", "save.strategy=steps", "save.steps=1", "lora.r=4")
+        return self.train("tiny_t5.yaml", output, "max_steps=2", "save.strategy=steps", "save.steps=1", "lora.r=4", "lora.target_modules=[q, v]")
 
     def run_with(self, fault):
         output = self.scratch / "output"

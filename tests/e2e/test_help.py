@@ -169,7 +169,7 @@ class Explain(EndToEnd):
 
     def test_a_key(self):
         said = self.explain("learning_rate")
-        for words in ("optimizer.learning_rate ", "Peak learning rate", "a number, at least 0", "(0.001 with optimizer.name: adafactor)",
+        for words in ("optimizer.learning_rate ", "Peak learning rate", "a number, at least 0", "1.0e-04 for T5", "0.001 with optimizer.name: adafactor", "2.0e-04 with lora",
                       "No effect with optimizer.relative_step: true.", "lr, peak_lr (Hugging Face)", "below `optimizer:`"):
             self.assertIn(words, said)
         self.assertIn("(samples)", self.explain("training.batch_size"))

@@ -100,14 +100,14 @@ class SameAsOne(Ranks):
         self.assert_same_as_one(3, "effective_batch_size=60", "parallel.shard=none")
 
     def test_lora(self):
-        self.assert_same_as_one(2, "lora.r=4", "lora.lora_dropout=0.1", "gradient_checkpointing=true")
+        self.assert_same_as_one(2, "lora.r=4", "lora.target_modules=[q, v]", "lora.lora_dropout=0.1", "gradient_checkpointing=true")
 
     def test_divided_weights_of_full_fine_tuning(self):
         self.assert_same_as_one(3, "parallel.shard=all", "effective_batch_size=60", "batch_size=4")
 
     def test_divided_weights_below_an_adapter(self):
-        one, many = self.assert_same_as_one(2, "parallel.shard=all", "lora.r=4", "lora.lora_dropout=0.1")
-        whole = self.run_ranks(2, "whole", "parallel.shard=optimizer", "lora.r=4", "lora.lora_dropout=0.1", *self.GENERATE)
+        one, many = self.assert_same_as_one(2, "parallel.shard=all", "lora.r=4", "lora.target_modules=[q, v]", "lora.lora_dropout=0.1")
+        whole = self.run_ranks(2, "whole", "parallel.shard=optimizer", "lora.r=4", "lora.target_modules=[q, v]", "lora.lora_dropout=0.1", *self.GENERATE)
         self.assertEqual([row["loss"] for row in self.rows(whole, "train")], [row["loss"] for row in self.rows(many, "train")])
 
     def test_the_best_of_divided_weights(self):
@@ -128,7 +128,7 @@ class SameAsOne(Ranks):
         data = self.scratch / "three.jsonl"
         data.write_text("".join(json.dumps({"input": "word " * count, "target": "x"}) + "\n" for count in (100, 90, 89)))
         output = self.run_ranks(2, "three", f"data.train={data}", "effective_batch_size=3", "batch_size=2", "max_steps=2",
-                                "data.max_source_length=1000", "memory.rehearse=false", "lora.r=4")
+                                "data.max_source_length=1000", "memory.rehearse=false", "lora.r=4", "lora.target_modules=[q, v]")
         self.assertEqual([row["memory_peak_rank"] for row in self.rows(output, "train")], [1, 1])
         (memory,) = self.rows(output, "memory")
         self.assertEqual(memory["rank"], 1)
@@ -198,7 +198,7 @@ class Resume(Ranks):
         for rank in (0, 1):
             output = self.disturbed(f"signal-{rank}", lambda processes, r=rank: processes[r].terminate(), [75, 75])
             self.assertIn("SIGTERM", self.texts[0])
-            self.assertIn("the same command resumes", self.texts[0])
+            self.assertIn("To go on: ", self.texts[0])
             step = json.loads((last_checkpoint(output) / "trainer_position.json").read_text())["step"]
             self.run_ranks(2, output.name, f"max_steps={step + 2}", keep=True)
             self.assertIn(f"resumes after step {step}", self.texts[0])

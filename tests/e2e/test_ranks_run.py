@@ -126,7 +126,7 @@ class Ranks(RunOfRanks):
             self.assertEqual(code, 75, said)
             self.assertEqual(said.count("the run ends as soon as it has saved"), 1, said)
             self.assertEqual(self.checkpoints(), [self.steps()[-1]])
-            self.assertIn("the same command resumes", said.splitlines()[-1])
+            self.assertIn("To go on: ", said.splitlines()[-1])
         self.assert_resumes(self.steps()[-1] + 2)
 
     def test_a_signal_to_one_rank_stops_all(self):

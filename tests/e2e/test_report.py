@@ -135,7 +135,7 @@ class Report(EndToEnd):
         run = data_of(output / "report.html")["runs"][0]
         self.assertEqual((run["state"], run["step"], run["problems"]), ("finished", 3, []))
         self.assertEqual(run["data"]["train"]["samples"], 400)
-        for key in (["lora.r", "4", True], ["lora.lora_alpha", "16", False], ["training.max_steps", "3", True]):
+        for key in (["lora.r", "4", True], ["lora.lora_alpha", "32", False], ["training.max_steps", "3", True]):
             self.assertIn(key, run["config"])
 
     def test_a_page_that_cannot_be_written_ends_no_run(self):

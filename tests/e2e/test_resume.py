@@ -313,7 +313,7 @@ class FullDisk(Resume):
     def test_a_disk_that_stays_full_loses_no_checkpoint(self):
         output = self.scratch / "full"
         result = self.start(output, fault="100+:ENOSPC")
-        self.assert_refused(result, 4, "No space left on device", "resumes from there when this is fixed")
+        self.assert_refused(result, 4, "No space left on device", "When this is fixed: The last checkpoint is")
         self.assert_done(self.start(output))
         self.assert_same(self.complete(), output)
 

@@ -68,7 +68,7 @@ class Signals(EndToEnd):
         step = self.steps(output)[-1]
         self.assertEqual(self.checkpoints(output), [step])
         last = said.splitlines()[-1]
-        for words in (name, f"after step {step} of", f"checkpoint-{step}", "the same command resumes"):
+        for words in (name, f"after step {step} of", f"checkpoint-{step}", "To go on: trainer --config"):
             self.assertIn(words, last)
         self.assertFalse((output / "adapter_model.safetensors").exists(), "a run that is not complete has no result")
         return step

@@ -57,7 +57,7 @@ TEST(Train, ARunThatWasStoppedAndResumedEndsWithTheSameBits) {
   const Config config = tiny.config("stopped");
   const std::string message = error_message<Error>([&] { start(config, first); });
   EXPECT_TRUE(contains(message, "SIGTERM: the run ends after step 3 of 6")) << message;
-  EXPECT_TRUE(contains(message, "checkpoint-3; the same command resumes from there")) << message;
+  EXPECT_TRUE(contains(message, "checkpoint-3. To go on: trainer --config ")) << message;
   EXPECT_EQ(first.values("train", "step"), (std::vector<double>{1, 2, 3}));
   start(config, second);
   EXPECT_EQ(second.values("train", "step"), (std::vector<double>{4, 5, 6}));

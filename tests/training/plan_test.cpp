@@ -334,7 +334,8 @@ TEST(Plan, FollowsTheConfiguration) {
   EXPECT_LT(plan_of(model, changed).peak(), all.peak());
   EXPECT_EQ(plan_of(model, changed).gradients, all.gradients);
   changed.optimizer.master_weights = true;
-  changed.lora.emplace();
+  changed.lora.emplace().target_modules = std::vector<std::string>{"q", "v"};
+  changed.lora->r = 8;
   const MemoryPlan lora = plan_of(model, changed);
   EXPECT_EQ(lora.weights, plan.weights);
   EXPECT_GT(lora.adapters, 0);

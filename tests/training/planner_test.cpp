@@ -86,6 +86,42 @@ TEST(Planner, LeavesAllButThreeKeysAsTheyAre) {
   EXPECT_FALSE(planner.cheapest(smallest - 1, /*whatever=*/false)) << "8-bit moments or LoRA would fit";
 }
 
+// Defaults stay where they fit, and else become numbers that do; what was named stays.
+TEST(FilledDefaults, GiveWayWhereTheyWouldNotFit) {
+  const test::TemporaryDirectory directory;
+  write_model(directory.path());
+  const Config config;
+  const auto filled = [&](const Config& given, int64_t most) {
+    return fill_defaults(given, directory.path(), {}, most);
+  };
+  Config usual = config;
+  usual.training.batch_size = 8;
+  usual.memory.gradient_checkpointing = false;
+  const int64_t needed = Planner(usual, directory.path(), {}).as_configured().plan.total();
+  for (const int64_t ample : {needed, int64_t{0}}) {  // 0: it is not known
+    const FilledPlan fits = filled(config, ample);
+    EXPECT_FALSE(fits.gave_way);
+    EXPECT_EQ(yaml(fits.config), yaml(usual));
+    EXPECT_EQ(fits.plan.value().total(), needed);
+  }
+  const FilledPlan tight = filled(config, needed - 1);
+  EXPECT_TRUE(tight.gave_way);
+  EXPECT_EQ(tight.usual, needed);
+  EXPECT_LT(tight.plan.value().total(), needed);
+  EXPECT_EQ(tight.config.effective_batch_size(), 8) << "the update stays the same";
+  EXPECT_FALSE(tight.config.training.batch_size.gives_way());
+  EXPECT_FALSE(tight.config.memory.gradient_checkpointing.gives_way());
+  const FilledPlan hopeless = filled(config, 1);
+  EXPECT_EQ(hopeless.config.training.batch_size, 1);
+  EXPECT_EQ(hopeless.config.memory.gradient_checkpointing.of(6), 6);
+
+  Config named = config;
+  named.training.batch_size = 4;
+  EXPECT_EQ(filled(named, 1).config.training.batch_size, 4);
+  named.memory.gradient_checkpointing = false;
+  EXPECT_EQ(yaml(filled(named, 1).config), yaml(named));
+}
+
 TEST(Planner, DividesAStepAmongRanks) {
   const test::TemporaryDirectory directory;
   write_model(directory.path());

@@ -33,16 +33,24 @@ enum class StateDtype { automatic, fp32, bf16 };
 enum class Shard { automatic, none, optimizer, all };
 enum class NotifyFormat { automatic, discord, slack, json, text };
 
-// A number of at least 1, or `auto`: the program chooses it with the memory plan before it is used.
+// A number of at least 1, or `auto`: the program chooses it with the memory plan before it is used. Or `fit`:
+// this number, unless the memory plan says that it would not fit.
 class CountOrAuto {
  public:
   constexpr CountOrAuto(int64_t count) : count_(count) {}
   static constexpr CountOrAuto automatic() { return {0}; }
+  static constexpr CountOrAuto if_it_fits(int64_t count) {
+    CountOrAuto made(count);
+    made.gives_way_ = true;
+    return made;
+  }
   constexpr bool is_automatic() const { return count_ == 0; }
+  constexpr bool gives_way() const { return gives_way_; }
   constexpr operator int64_t() const { return count_; }
 
  private:
   int64_t count_;
+  bool gives_way_ = false;
 };
 
 // true, false, or `auto`: the program decides.
@@ -75,22 +83,25 @@ class CountOrAll {
 };
 
 // The number of blocks, from the first, that are recomputed in the backward pass: none (false), all (true), a
-// number, or as many as the memory plan needs (`auto`).
+// number, or as many as the memory plan needs (`auto`). Or `fit`: none, unless that would not fit.
 class Recompute {
  public:
   template <std::same_as<bool> Bool>
   constexpr Recompute(Bool all) : blocks_(all ? kAll : 0) {}
   static constexpr Recompute blocks(int64_t count) { return Recompute(count); }
   static constexpr Recompute automatic() { return Recompute(kAutomatic); }
+  static constexpr Recompute if_needed() { return Recompute(kIfNeeded); }
   constexpr bool is_automatic() const { return blocks_ == kAutomatic; }
-  // Returns the number of recomputed blocks for a model with `num_blocks`; all of them when `auto`.
+  constexpr bool gives_way() const { return blocks_ == kIfNeeded; }
+  // Returns the number of recomputed blocks for a model with `num_blocks`; all of them when `auto`, none when
+  // `fit`.
   constexpr int64_t of(int64_t num_blocks) const {
-    return is_automatic() ? num_blocks : std::min(blocks_, num_blocks);
+    return is_automatic() ? num_blocks : gives_way() ? 0 : std::min(blocks_, num_blocks);
   }
   constexpr bool operator==(const Recompute&) const = default;
 
  private:
-  static constexpr int64_t kAll = std::numeric_limits<int64_t>::max(), kAutomatic = -1;
+  static constexpr int64_t kAll = std::numeric_limits<int64_t>::max(), kAutomatic = -1, kIfNeeded = -2;
   explicit constexpr Recompute(int64_t blocks) : blocks_(blocks) {}
   int64_t blocks_;
 };
@@ -114,12 +125,12 @@ struct ModelConfig {
 };
 
 struct LoraConfig {
-  int64_t r = 8;
-  double lora_alpha = 16;
+  int64_t r = 16;
+  double lora_alpha = 32;
   double lora_dropout = 0.0;
-  // Module name suffixes, or one regular expression for the whole name, or "all-linear". Empty: the default
-  // of the model.
-  std::variant<std::string, std::vector<std::string>> target_modules = std::vector<std::string>{};
+  // Module name suffixes, or one regular expression for the whole name, or "all-linear". Empty: PEFT's default
+  // for the model.
+  std::variant<std::string, std::vector<std::string>> target_modules = "all-linear";
   std::variant<std::string, std::vector<std::string>> exclude_modules = std::vector<std::string>{};
   std::vector<int64_t> layers_to_transform;  // empty: all
   std::vector<std::string> layers_pattern;
@@ -178,7 +189,7 @@ struct DataConfig {
 };
 
 struct TrainingConfig {
-  CountOrAuto batch_size = 8;
+  CountOrAuto batch_size = CountOrAuto::if_it_fits(8);
   std::optional<int64_t> gradient_accumulation_steps;
   std::optional<int64_t> effective_batch_size;
   double num_train_epochs = 3;
@@ -218,6 +229,8 @@ struct EvaluationConfig {
 
 struct OptimizerConfig {
   std::string name = "adamw";
+  // In a configuration that is loaded, this one, the schedule, its warm-up and the samples of an update have
+  // defaults that follow from the method and the model (src/config/schema.cpp).
   double learning_rate = 5e-5;
   double weight_decay = 0.0;
   double adam_beta1 = 0.9;
@@ -243,7 +256,7 @@ struct SaveConfig {
   IntervalStrategy strategy = IntervalStrategy::steps;
   int64_t steps = 500;
   double minutes = 0;       // 0: no saving by time
-  int64_t total_limit = 0;  // 0: keep all
+  int64_t total_limit = 2;  // 0: keep all
   SaveDtype result_dtype = SaveDtype::automatic;
   bool weights_only = false;
   bool async = true;
@@ -257,8 +270,8 @@ struct ObserveConfig {
 };
 
 struct MemoryConfig {
-  Recompute gradient_checkpointing = false;
-  bool rehearse = true;
+  Recompute gradient_checkpointing = Recompute::if_needed();
+  BoolOrAuto rehearse = BoolOrAuto::automatic();  // on a GPU, and where there is a limit
   int64_t empty_cache_steps = 10;
   // LibTorch's caching allocator on the GPU
   bool expandable_segments = true;

@@ -72,4 +72,18 @@ class Planner {
   std::map<std::tuple<int64_t, int64_t, Offload>, PlanChoice> made_;
 };
 
+struct FilledPlan {
+  Config config;
+  std::optional<MemoryPlan> plan;  // if the configuration leaves nothing open
+  bool gave_way = false;           // a default did
+  int64_t usual = 0;               // bytes that the plan needs with the usual numbers, if it is made
+};
+
+// Returns the configuration with numbers for training.batch_size and memory.gradient_checkpointing where they
+// are `fit`: the usual ones if the plan needs at most `most` bytes with them, else the fastest that fit, or
+// if none do, the smallest. `most` 0: not known; the usual ones if they fit into a small GPU, else the
+// smallest. What is `auto` stays so.
+FilledPlan fill_defaults(const Config& config, const std::filesystem::path& model, const PlanTarget& target,
+                         int64_t most, const std::function<void()>& after_plan = {});
+
 }  // namespace trainer

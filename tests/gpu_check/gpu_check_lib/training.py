@@ -40,7 +40,9 @@ def settings(check, shape, output, **changes):
     keys = {"model.path": folder, "data.train": folder / "rows.jsonl", "data.shuffle": "false", "device": check.device,
             "data.kind": "seq2seq" if seq2seq else "text", "data.input": "input" if seq2seq else "text",
             "output_dir": output, "overwrite_output_dir": "true", "save.strategy": "no", "logging_steps": 1,
-            "optimizer.learning_rate": 1e-4, "data.cache": check.scratch / "cache"}
+            "optimizer.learning_rate": 1e-4, "optimizer.lr_scheduler_type": "linear", "optimizer.warmup_ratio": 0,
+            "memory.gradient_checkpointing": "false", "memory.rehearse": "true", "save.total_limit": 0,
+            "data.cache": check.scratch / "cache"}
     if seq2seq:
         keys["data.target"] = "target"
     if check.device == "cpu":
