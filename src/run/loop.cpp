@@ -100,7 +100,7 @@ void Loop::go() {
 void Loop::train() {
   if (!progress_.is_over() || progress_.position.evaluation_due) {
     if (config_.memory.rehearse && !budgets_are_known_) {
-      const Progress shown("rehearsal of the largest step");
+      const Progress shown("memory test: largest batch");
       memory_.rehearse();
     }
     take_steps();

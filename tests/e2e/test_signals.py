@@ -80,7 +80,7 @@ class Signals(EndToEnd):
                 self.wait_for(process, "step 3/")
                 process.send_signal(number)
                 code, said = self.end_of(process)
-            self.assertIn("the run ends as soon as it has saved its state", said)
+            self.assertIn("topping after this step", said)
             self.assert_saved_and_ended(output, code, said, number.name)
 
     def test_a_run_that_is_stopped_again_and_again_is_the_undisturbed_one(self):

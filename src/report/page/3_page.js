@@ -9,7 +9,7 @@ function memoryPart(run) {
     out.push(el("h3", null, "Plan"), table(["After the first step", {text: "Bytes", class: "number"}], [
       ["peak, measured", number(bytes(plan.peak))], ["peak, planned", number(bytes(plan.planned_peak) + difference)],
       ...(plan.limit ? [["limit", number(bytes(plan.limit))]] : []), ...parts,
-      ["batch_size", number(whole(plan.batch_size))], ["blocks recomputed", number(whole(plan.recompute_blocks))]]));
+      ["batch_size", number(whole(plan.batch_size))], ["layers with gradient checkpointing", number(whole(plan.recompute_blocks))]]));
   }
   out.push(el("h3", null, "Recoveries from running out of memory"));
   out.push(run.recoveries.length ? table([number("After step"), "Where", number("Asked"), number("Free"), "Samples", "Message"],
