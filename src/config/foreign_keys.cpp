@@ -121,7 +121,8 @@ const ForeignKey kForeignKeys[] = {
      "unknown key; write observe.report_to: [wandb]; the project is that of WANDB_PROJECT "
      "(docs/observing.md)",
      to::wandb},
-    {kAxolotl, "use_mlflow, mlflow_tracking_uri, mlflow_experiment_name, mlflow_run_name", "observe.report_to",
+    {kAxolotl, "use_mlflow, mlflow_tracking_uri, mlflow_experiment_name, mlflow_run_name",
+     "observe.report_to",
      "unknown key; write observe.report_to: [mlflow]; the experiment is that of MLFLOW_EXPERIMENT_NAME "
      "(docs/observing.md)",
      to::mlflow},

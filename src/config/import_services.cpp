@@ -18,7 +18,8 @@ bool is_ours(const std::string& service) {
 
 // wandb_project -> WANDB_PROJECT
 std::string variable_of(std::string name) {
-  std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  std::ranges::transform(name, name.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
   return name;
 }
 
@@ -29,8 +30,8 @@ void take_keys_of(const std::string& service, GivenKeys& keys, const std::string
   if (!value || !is_true(YAML::Node(*value))) return;
   import_service(service, name, settings);
   if (name.starts_with(service + "_"))
-    settings.leave_out(name, concat("the service reads it from its environment: export ", variable_of(name), "=",
-                                    *value, " before the run (docs/observing.md)"));
+    settings.leave_out(name, concat("the service reads it from its environment: export ", variable_of(name),
+                                    "=", *value, " before the run (docs/observing.md)"));
 }
 
 }  // namespace

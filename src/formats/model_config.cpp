@@ -135,11 +135,11 @@ void require_model_directory(const fs::path& directory) {
   if (fs::is_directory(directory)) return;
   throw of_family(
       ErrorCode::model_files,
-      FormatError(
-          concat(directory.string(),
-                 fs::exists(directory) ? ": is a file, not a directory" : ": there is no such directory",
-                 "; give a Hugging Face directory with config.json, model.safetensors and tokenizer files, or a "
-                 "name of the Hugging Face Hub (OWNER/NAME)")));
+      FormatError(concat(
+          directory.string(),
+          fs::exists(directory) ? ": is a file, not a directory" : ": there is no such directory",
+          "; give a Hugging Face directory with config.json, model.safetensors and tokenizer files, or a "
+          "name of the Hugging Face Hub (OWNER/NAME)")));
 }
 
 json read_model_config(const fs::path& directory) {

@@ -335,7 +335,9 @@ TEST_F(ImportConfigTest, DefaultsOfTorchtune) {
 
 TEST_F(ImportConfigTest, ServicesThatGetTheMetrics) {
   using Names = std::vector<std::string>;
-  const auto axolotl = [&](const std::string& more) { return config(std::string(kAxolotl) + more).observe.report_to; };
+  const auto axolotl = [&](const std::string& more) {
+    return config(std::string(kAxolotl) + more).observe.report_to;
+  };
   EXPECT_EQ(axolotl("use_wandb: true\nwandb_project: p\nuse_mlflow: true\n"), (Names{"wandb", "mlflow"}));
   EXPECT_EQ(axolotl("use_wandb: false\nwandb_project:\n"), Names{});
   EXPECT_TRUE(contains(all_of(imported(std::string(kAxolotl) + "wandb_project: p\n")), "WANDB_PROJECT=p"));

@@ -181,10 +181,9 @@ TEST_F(BadRowsTest, OnlyTheFirstFiveAreShown) {
   for (int workers : {1, 4}) {
     config_.training.num_workers = workers;
     const std::string message = error(content);
-    EXPECT_TRUE(starts(
-        message,
-        "2,000 of 2,001 rows cannot be used (data.bad_rows: skip leaves them out):\n"
-        "  data.jsonl:2, :3, :4, :5, :6: "));
+    EXPECT_TRUE(starts(message,
+                       "2,000 of 2,001 rows cannot be used (data.bad_rows: skip leaves them out):\n"
+                       "  data.jsonl:2, :3, :4, :5, :6: "));
     EXPECT_FALSE(has(message, ":7"));
     EXPECT_TRUE(ends(message, "\n  and 1,995 more"));
   }

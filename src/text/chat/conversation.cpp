@@ -102,8 +102,7 @@ void check_content(const Json& message, const std::string& where) {
     throw DataError(concat(where, ": \"content\" is null, and there are no \"tool_calls\""));
   }
   if (!content->is_string() && !content->is_array())
-    throw DataError(
-        concat(where, ": \"content\" is ", type_text(*content), ", not text or a list of parts"));
+    throw DataError(concat(where, ": \"content\" is ", type_text(*content), ", not text or a list of parts"));
   if (content->is_array()) check_parts(*content, where);
 }
 
