@@ -55,6 +55,19 @@ RetryOptions retry_options(const RecoveryConfig& config, c10::Device device) {
   return options;
 }
 
+// The question of a chat is at the end of its prompt, and what a T5 is asked to do at the beginning: of a
+// long input, both ends are shown.
+std::string both_ends(const std::string& input, size_t characters) {
+  const std::string text = one_line(input, input.size());
+  std::vector<size_t> starts;  // of the characters
+  for (size_t i = 0; i < text.size(); i++) {
+    if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) starts.push_back(i);
+  }
+  if (starts.size() <= characters) return text;
+  const size_t first = characters / 4, last = characters - first - 3;
+  return concat(text.substr(0, starts[first]), " … ", text.substr(starts[starts.size() - last]));
+}
+
 }  // namespace
 
 Predictor::Predictor(const Dataset& data, const Tokenizer& tokenizer, const Config& config,
@@ -151,7 +164,7 @@ std::vector<std::string> Predictions::lines(int64_t count) const {
   constexpr size_t kWidth = 150;
   std::vector<std::string> out;
   for (size_t i = 0; i < std::min(rows.size(), static_cast<size_t>(count)); i++) {
-    out.push_back("  input       " + one_line(rows[i].input, kWidth));
+    out.push_back("  input       " + both_ends(rows[i].input, kWidth));
     out.push_back("  target      " + one_line(rows[i].target, kWidth));
     out.push_back("  prediction  " + one_line(rows[i].prediction, kWidth));
   }
