@@ -63,7 +63,7 @@ TEST(StopSignals, ASecondInterruptEndsTheProcessByThatSignal) {
         std::raise(SIGINT);
         std::_Exit(0);
       },
-      KilledBySignal(SIGINT), "SIGINT: a second time");
+      KilledBySignal(SIGINT), "Stopped at once");
 }
 
 // A signal to all processes of a job comes from outside and, once more, from the launcher.
