@@ -190,7 +190,7 @@ TEST_F(BadRowsTest, OnlyTheFirstFiveAreShown) {
 }
 
 TEST_F(BadRowsTest, EveryRowMalformed) {
-  EXPECT_TRUE(starts(error("{\n{\n"), "2 of 2 rows cannot be used:\n  data.jsonl:1: malformed JSON"));
+  EXPECT_TRUE(starts(error("{\n{\n"), "2 of 2 rows cannot be used:\n  data.jsonl:1, :2: malformed JSON"));
 }
 
 TEST_F(BadRowsTest, TheFileOfTheBadRowIsNamed) {

@@ -89,7 +89,7 @@ class Help(EndToEnd):
             "config-conflict": ["config", "effective_batch_size=8", "gradient_accumulation_steps=2"],
             "model-files": [f"data.train={self.data / 'train.jsonl'}", f"model.path={nowhere}"],
             "data-file": [f"model.path={self.scratch}", f"data.train={nowhere}"],
-            "files": ["export", nowhere, self.scratch / "out"],
+            "files": ["status", nowhere],
         }.items():
             with self.subTest(code):
                 result = trainer(*arguments)
