@@ -33,7 +33,7 @@ def _output_dir(configuration: str) -> pathlib.Path:
 
 def init(model: Path, data: Union[Path, Sequence[Path]], out: Path = "trainer.yaml", card: Optional[str] = None,
          method: Optional[str] = None, **options: Any) -> ConfigurationFile:
-    """Writes a first configuration, as `trainer init --yes` does: from a look at the rows, and a memory plan for the card
+    """Writes a first configuration, as `trainer init --yes` does: from a look at the rows, and a memory plan for the GPU
     ("24GB", "cpu"). An existing file is never overwritten. options: any option of the command, with _ for -."""
     given = {"model": os.fspath(model), "card": card, "method": method, **options}
     words = [f"--data={path}" for path in _paths(data)]
@@ -63,7 +63,7 @@ def train(*configurations: Configuration, show: Optional[bool] = None, gpus: Uni
 
 def plan(*configurations: Configuration, search: bool = False, gpus: Optional[str] = None, **keys: Any) -> Plan:
     """The memory that a run will need, within a second, without weights, data or GPU. search: also plans with other settings,
-    in `report`. gpus: sizes of cards, as --gpus of `trainer plan` ("8x80GB")."""
+    in `report`. gpus: sizes of GPUs, as --gpus of `trainer plan` ("8x80GB")."""
     arguments = [*arguments_of(configurations, keys), "--json", *as_options({"search": search, "gpus": gpus})]
     done = run(["plan", *arguments], accept=(0, 5))
     if not done.stdout.strip():

@@ -27,7 +27,7 @@ class Step:
     tokens_per_second: float
     step_seconds: float
     memory_peak: int  # bytes
-    skipped: bool  # the step was not applied: its numbers were not finite
+    skipped: bool  # the step was skipped: its numbers were not finite
     row: Mapping[str, Any] = dataclasses.field(repr=False)
 
     @classmethod

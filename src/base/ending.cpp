@@ -47,8 +47,7 @@ Ending internal_error(const std::exception& error) {
 
 std::string Ending::full_text() const {
   if (!family || message.empty()) return message;
-  return concat(message, "\nError ", name_of(*family), ": `trainer help ", name_of(*family),
-                "` says more about it");
+  return concat(message, "\nHelp: trainer help ", name_of(*family));
 }
 
 Ending ending_of(const std::exception_ptr& failure) {

@@ -42,7 +42,7 @@ extern "C" void end_after_abort(int) {
   };
   say("trainer: ");
   say(kOutOfHostMemory);
-  say("\nError oom-host: `trainer help oom-host` says more about it\n");
+  say("\nHelp: trainer help oom-host\n");
   ::_exit(static_cast<int>(ExitCode::out_of_memory));
 }
 

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <initializer_list>
 #include <unistd.h>
 
 #include "trainer/base/error.h"
@@ -34,12 +35,22 @@ const char* name_of(int number) {
 }
 
 // Only write() may be called in a handler; the run adds a log line later.
-void say_signal(int number, const char* text) {
+void say(std::initializer_list<const char*> parts) {
   if (silent) return;
   erase_live_lines_in_handler();
-  for (const char* part : {"\ntrainer: ", name_of(number), ": ", text, "\n"}) {
+  for (const char* part : parts) {
     if (::write(STDERR_FILENO, part, std::strlen(part)) < 0) return;  // nobody listens
   }
+}
+
+void say_signal(int number, const char* text) { say({"\ntrainer: ", name_of(number), ": ", text, "\n"}); }
+
+// Who pressed Ctrl-C knows it by that name.
+void say_stopping(int number) {
+  if (number == SIGINT)
+    say({"\ntrainer: Stopping after this step; Ctrl-C again quits now\n"});
+  else
+    say_signal(number, "stopping after this step");
 }
 
 // Ends as if the signal had no handler, so that a shell script sees Ctrl-C and ends, too.
@@ -62,7 +73,7 @@ bool counts(const siginfo_t* info) { return !has_launcher || info->si_pid == ::g
 void on_stop(int number, siginfo_t* info, void*) {
   const int error = errno;
   if (number == SIGINT && counts(info) && interrupts.fetch_add(1) > 0) {
-    say_signal(number, "a second time: ended at once; what was saved before stays");
+    say({"\ntrainer: Stopped at once; what was saved before stays\n"});
     end_by(number);
   }
   if (!held) {
@@ -70,8 +81,7 @@ void on_stop(int number, siginfo_t* info, void*) {
     ::_exit(static_cast<int>(ExitCode::interrupted));
   }
   int none = 0;
-  if (stop_number.compare_exchange_strong(none, number))
-    say_signal(number, "the run ends as soon as it has saved its state; a second SIGINT ends it at once");
+  if (stop_number.compare_exchange_strong(none, number)) say_stopping(number);
   errno = error;
 }
 

@@ -37,7 +37,7 @@ constexpr Command kCommands[] = {
     {"generate", "Answer prompts with a model", add_generate},
     {"chat", "Hold a conversation with a model", add_chat},
     {"init",
-     "Write a first configuration for a model, data and a card, from a look at the rows and a memory plan",
+     "Write a first configuration for a model, data and a GPU, from a look at the rows and a memory plan",
      add_init},
     {"import-config",
      "Translate a configuration of axolotl, LLaMA-Factory, Hugging Face TrainingArguments or torchtune",

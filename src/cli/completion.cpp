@@ -241,7 +241,11 @@ function __trainer_complete
   set -l program (commandline -opc)[1]
   $program complete "$line" 2>/dev/null
 end
-complete -c trainer -a '(__trainer_complete)'
+function __trainer_knows
+  test (count (__trainer_complete)) -gt 0
+end
+# Files only where nothing else is known.
+complete -c trainer -n __trainer_knows -f -a '(__trainer_complete)'
 )";
 
 }  // namespace

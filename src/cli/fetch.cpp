@@ -24,7 +24,8 @@ std::filesystem::path fetch(const FetchWords& words) {
   const auto name = hub::parse_name(kind, words.name);
   if (!name) {
     const bool is_path = !words.dataset && hub::parse_name(hub::Kind::dataset, words.name);
-    throw ConfigError(concat("fetch: '", words.name, "' is no name on the hub; expected OWNER/NAME or ",
+    throw ConfigError(concat("fetch: '", words.name,
+                             "' is no name on the Hugging Face Hub; expected OWNER/NAME or ",
                              "OWNER/NAME@REVISION, such as google/flan-t5-base",
                              is_path ? "; for a file of a data set, give --dataset" : ""));
   }

@@ -208,7 +208,8 @@ void add_chat(CLI::App& command) {
   auto options = std::make_shared<GenerateOptions>();
   auto greedy = std::make_shared<bool>(false);
   command
-      .add_option("-m,--model,model", options->model, "A model or adapter directory, or a name on the hub")
+      .add_option("-m,--model,model", options->model,
+                  "A model or adapter directory, or a name on the Hugging Face Hub")
       ->type_name("MODEL");
   command.add_option("--system", options->system, "The system message")->type_name("TEXT");
   command.add_flag("--json", options->json,

@@ -104,7 +104,8 @@ std::string with_readable_range(const std::string& message) {
 
 void add_general_options(CLI::App& app) {
   app.description(
-      "Fine-tunes T5, Qwen and Llama models on one machine:\n"
+      "Fine-tunes T5, Llama, Qwen, Mistral, Gemma, Phi and Granite models, all weights or with LoRA and "
+      "QLoRA:\n"
       "  trainer --config FILE [key=value ...]");
   app.footer(
       "`trainer COMMAND --help` says more about a command; `trainer train --help` lists all configuration "

@@ -58,7 +58,8 @@ void add_plan(CLI::App& command) {
       ->allow_extra_args(false)  // the next argument is a key
       ->check(CLI::Validator([](const std::string& text) { return problem_of_cards(text); }, ""));
   command.footer(
-      "model.path is a model directory, of which only config.json is read, the name of a model on the hub, "
+      "model.path is a model directory, of which only config.json is read, the name of a model on the "
+      "Hugging Face Hub, "
       "of\n"
       "which only config.json is downloaded, or the name of a file in configs/models. device=cpu plans for "
       "the CPU, anything else for a GPU. Exit code 0: the run fits,\n"

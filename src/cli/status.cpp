@@ -134,9 +134,10 @@ Lines lines_of(const RunStatus& status, const std::filesystem::path& directory, 
         concat(number_text("%.4f", *status.eval_loss), " at step ", status.evaluation_step.value_or(0)));
   if (status.saved_step) add("saved", concat("step ", *status.saved_step));
   add("now", status.work);
-  if (status.seconds_left) add("left", duration_string(*status.seconds_left));
+  if (status.seconds_left)
+    add("left", *status.seconds_left < 0.5 ? "finishing" : duration_string(*status.seconds_left));
   if (status.started) add("started", concat(time_text(*status.started), ", ", ago(*status.started, now)));
-  if (status.updated) add("last word", concat(time_text(*status.updated), ", ", ago(*status.updated, now)));
+  if (status.updated) add("last update", concat(time_text(*status.updated), ", ", ago(*status.updated, now)));
   const auto [name, command] = next_step(status, directory);
   add(name.c_str(), command);
   if (status.process.pid > 0) add("process", concat(status.process.pid, " on ", status.process.host));
@@ -176,7 +177,7 @@ TableRow row_of(const FoundRun& run, const fs::path& directory, double now) {
 }
 
 void print_table(const std::vector<FoundRun>& runs, const fs::path& directory, double now) {
-  std::vector<TableRow> rows{{"run", "state", "step", "loss", "eval", "left", "last word"}};
+  std::vector<TableRow> rows{{"run", "state", "step", "loss", "eval", "left", "last update"}};
   for (const FoundRun& run : runs) rows.push_back(row_of(run, directory, now));
   std::array<size_t, kColumns> widths{};
   for (const TableRow& row : rows) {

@@ -81,7 +81,7 @@ void check_processor(Checkup& checkup, const Config& config) {
   const std::string name = processor_info("model name");
   const std::string text =
       concat(name.empty() ? "unknown" : name, "; ", sets.empty() ? "no AVX2" : join(sets, " "),
-             "; products: ", describe_cpu_products());
+             "; matmul: ", describe_cpu_products());
   const bool fast = std::ranges::find(sets, "avx2") != sets.end();
   Finding& finding = fast
                          ? checkup.ok("processor", text)

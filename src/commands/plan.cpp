@@ -236,7 +236,7 @@ void print_table(const Planned& planned, std::ostream& out) {
       << ranks_text(planned) << "\n"
       << planned.chosen << plan_table(plan, planned.limit);
   if (planned.target.device != c10::kCPU) {
-    out << "Library reserve: from known sizes, not measured on this GPU.\n";
+    out << "CUDA overhead: from known sizes, not measured on this GPU.\n";
   }
   if (planned.options.search) {
     print_search(planned.plans.planner(planned.target.ranks), out);

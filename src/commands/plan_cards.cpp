@@ -105,7 +105,7 @@ void print_one(const OnCards& on, int64_t effective_batch_size, std::ostream& ou
                    : "")
       << "; "
       << (on.fastest ? "the fastest that fits: " + choice_text(*on.fastest)
-                     : "no batch_size fits, even with all blocks recomputed")
+                     : "no batch_size fits, even with gradient checkpointing in all layers")
       << "\n";
   if (gpus > effective_batch_size)
     out << "             " << gpus - effective_batch_size << " of the GPUs get no sample: a step has "
@@ -215,8 +215,8 @@ nlohmann::ordered_json as_json(const PlanChoice& choice) {
 }
 
 std::string recomputed_text(const MemoryPlan& plan) {
-  if (plan.recompute_blocks == 0) return "no block recomputed in the backward pass";
-  return concat(plan.recompute_blocks, " of ", plan.num_blocks, " blocks recomputed in the backward pass");
+  if (plan.recompute_blocks == 0) return "no gradient checkpointing";
+  return concat(plan.recompute_blocks, " of ", plan.num_blocks, " layers with gradient checkpointing");
 }
 
 std::string choice_text(const PlanChoice& choice) {
@@ -227,7 +227,7 @@ std::string choice_text(const PlanChoice& choice) {
       << (plan.offloaded.total() > 0 ? concat(" and ", bytes_string(plan.offloaded.total()), " offloaded")
                                      : "")
       << ", " << std::fixed << std::setprecision(2) << choice.cost
-      << " times as long as with nothing recomputed, split or offloaded";
+      << " times as long as with no checkpointing, splitting or offloading";
   return out.str();
 }
 

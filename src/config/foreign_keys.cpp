@@ -117,10 +117,15 @@ const ForeignKey kForeignKeys[] = {
     {kAxolotl, "cosine_min_lr_ratio", "", kLater},
     {kAxolotl, "float16", "", "not supported; write model.dtype: bf16", to::half},
     {kAxolotl, "flash_attention, xformers_attention, sdp_attention", "", kFlash, to::unsaid},
-    {kAxolotl, "wandb_project, wandb_entity, wandb_run_id, wandb_name, use_wandb, wandb, mlflow_tracking_uri",
-     "",
-     "unknown key; write observe.report_to: [wandb] or [mlflow]; the project is that of WANDB_PROJECT or "
-     "MLFLOW_EXPERIMENT_NAME (docs/observing.md)"},
+    {kAxolotl, "use_wandb, wandb_project, wandb_entity, wandb_run_id, wandb_name, wandb", "observe.report_to",
+     "unknown key; write observe.report_to: [wandb]; the project is that of WANDB_PROJECT "
+     "(docs/observing.md)",
+     to::wandb},
+    {kAxolotl, "use_mlflow, mlflow_tracking_uri, mlflow_experiment_name, mlflow_run_name",
+     "observe.report_to",
+     "unknown key; write observe.report_to: [mlflow]; the experiment is that of MLFLOW_EXPERIMENT_NAME "
+     "(docs/observing.md)",
+     to::mlflow},
     {kAxolotl, "special_tokens", "", "not a key: special tokens are read from the tokenizer's files"},
     {kAxolotl, "rl", "", "not supported by this version: training is supervised fine-tuning"},
     {kAxolotl, "strict", "", kAlways, to::unsaid},
@@ -251,9 +256,10 @@ const ForeignKey kForeignKeys[] = {
      "not a key; metrics.jsonl, log.txt, report.html and tensorboard/ are in output_dir"},
     {kHf, "log_level", "", "not a key; use the options --quiet and --verbose"},
     {kHf, "disable_tqdm", "", "not a key; use the option --quiet"},
-    {kHf, "report_to", "",
+    {kHf, "report_to", "observe.report_to",
      "unknown key; here it is observe.report_to: [wandb], mlflow or trackio; TensorBoard is "
-     "observe.tensorboard: true (the default)"},
+     "observe.tensorboard: true (the default)",
+     to::services},
     {kHf,
      "save_safetensors, restore_callback_states_from_checkpoint, auto_find_batch_size, "
      "include_num_input_tokens_seen, average_tokens_across_devices",

@@ -128,7 +128,8 @@ Paths take_paths(GivenKeys& dataset, ImportedSettings& settings) {
 // Why an entry of a data set has nothing here that it could become.
 constexpr std::array<std::pair<const char*, const char*>, 24> kNotOfADataset{{
     {"split", "name the files of that part in data.train"},
-    {"name", "name the files of that part in data.train, or NAME/SUBSET of a data set on the hub"},
+    {"name",
+     "name the files of that part in data.train, or NAME/SUBSET of a data set on the Hugging Face Hub"},
     {"revision", "write it behind the name: NAME@REVISION (docs/model-names.md)"},
     {"shards", "data.max_samples takes the first samples of a file"},
     {"shards_idx", "data.max_samples takes the first samples of a file"},

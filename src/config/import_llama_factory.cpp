@@ -75,7 +75,8 @@ YAML::Node read_info(const std::filesystem::path& list, ImportedSettings& settin
 
 // Why an entry of dataset_info.json has nothing here that it could become.
 constexpr std::array<std::pair<const char*, const char*>, 12> kNotOfAnEntry{{
-    {"subset", "name the files of that part in data.train, or NAME/SUBSET of a data set on the hub"},
+    {"subset",
+     "name the files of that part in data.train, or NAME/SUBSET of a data set on the Hugging Face Hub"},
     {"split", "name the files of that part in data.train"},
     {"folder", "name the files of that part in data.train"},
     {"num_samples", "data.max_samples takes the first samples of each file"},
@@ -84,11 +85,12 @@ constexpr std::array<std::pair<const char*, const char*>, 12> kNotOfAnEntry{{
      "the fields are role and content, or from and value, the roles user, assistant, system and tool, "
      "or human and gpt; rename others"},
     {"ranking", "preferences are not supported"},
-    {"hf_hub_url", "the file is taken; for the data set on the hub write its name in data.train"},
+    {"hf_hub_url",
+     "the file is taken; for the data set on the Hugging Face Hub write its name in data.train"},
     {"ms_hub_url",
-     "is not a place that is read; write a file, or a name on Hugging Face's hub, in data.train"},
+     "is not a place that is read; write a file, or a name on the Hugging Face Hub, in data.train"},
     {"om_hub_url",
-     "is not a place that is read; write a file, or a name on Hugging Face's hub, in data.train"},
+     "is not a place that is read; write a file, or a name on the Hugging Face Hub, in data.train"},
     {"script_url", "no code of a data set is run; write its files in data.train"},
     {"cloud_file_name", "is not a place that is read; write a file in data.train"},
 }};

@@ -126,6 +126,9 @@ void import_batch(GivenKeys& keys, ImportedSettings& settings, const std::string
 
 void import_optimizer(const std::string& name, const std::string& from, ImportedSettings& settings);
 
+// A service that gets the metrics; of one that is not ours, the reason is noted.
+void import_service(const std::string& service, const std::string& from, ImportedSettings& settings);
+
 // How the value of a key is taken, for the table: each takes `name` and sets `ours`.
 namespace to {
 using Name = const std::string&;
@@ -133,6 +136,7 @@ using Converter = void(GivenKeys& keys, Name name, Name ours, ImportedSettings& 
 Converter flag, list, count, packed, metric, held_out, recompute, resume, grouped_by_length;
 Converter half, dtype, four_bits, quantized_as, double_quantized;
 Converter optimizer, schedule, warmup, warmup_share, strategy, per_epoch;
+Converter services, wandb, mlflow;
 Converter unsaid;  // takes a key of which nothing has to be said
 }  // namespace to
 

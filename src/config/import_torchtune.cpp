@@ -212,9 +212,8 @@ void import_surroundings(GivenKeys& keys, ImportedSettings& settings) {
   }
   if (auto logger = keys.take_part("metric_logger")) {
     const std::string name = take_component(*logger);
-    if (name != "DiskLogger" && name != "StdoutLogger")
-      settings.leave_out("metric_logger: " + name,
-                         "scripts/sync_metrics feeds metrics.jsonl to wandb or mlflow (docs/observing.md)");
+    const size_t end = name.rfind("Logger");  // WandBLogger, MLFlowLogger
+    import_service(name.substr(0, end), "metric_logger: " + name, settings);
     logger->drop({"log_dir", "output_dir"});
     import_part(*logger, settings);
   }

@@ -68,9 +68,10 @@ void read_override(const std::string& text, Layer& layer, Problems& problems) {
   const size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0) {
     const bool is_file = text.ends_with(".yaml") || text.ends_with(".yml");
-    problems.push_back(
-        {where, "",
-         is_file ? "expected key=value; to give a file, write --config " + text : "expected key=value"});
+    problems.push_back({Place{}, "",
+                        concat("unexpected argument '", shown_override(text), "'; ",
+                               is_file ? "to give a configuration file, write --config " + text
+                                       : "settings are key=value")});
     return;
   }
   const std::string name = text.substr(0, equals), value = text.substr(equals + 1);

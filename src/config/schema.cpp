@@ -18,7 +18,8 @@ Section model_section() {
       "model", "The model to fine-tune.",
       {key(&M::path, "path", OnResume::fixes_run_by_content,
            "Directory of the model in Hugging Face format: config.json, *.safetensors and the tokenizer "
-           "files; or the name of a model on the hub (google/flan-t5-base, google/flan-t5-base@REVISION), "
+           "files; or the name of a model on the Hugging Face Hub (google/flan-t5-base, "
+           "google/flan-t5-base@REVISION), "
            "which is "
            "downloaded if it is not in the cache (docs/model-names.md).")
            .path(),
@@ -102,7 +103,8 @@ Section lora_section() {
            "Modules that are trained and saved in full, in addition to the LoRA matrices. A list of name "
            "endings; as in PEFT, norm also matches input_layernorm."),
        key(&L::adapter, "adapter", OnResume::fixes_run_by_content,
-           "Directory of a PEFT adapter to start from, or its name on the hub. Its rank, scale and target "
+           "Directory of a PEFT adapter to start from, or its name on the Hugging Face Hub. Its rank, scale "
+           "and target "
            "modules are used.")
            .path()});
   // An adapter brings its own.
@@ -169,7 +171,7 @@ Section training_section() {
            .default_with("optimizer.name", "adafactor", "0"),
        key(&T::max_bad_steps, "max_bad_steps", OnResume::may_change,
            "Steps in a row with a NaN or infinite loss or gradient after which the run ends with exit code "
-           "7. Such a step is not applied, and its samples are named. 0: the first one ends the run.")
+           "7. Such a step is skipped, and its samples are named. 0: the first one ends the run.")
            .at_least(0)
            .at_most(1e10)
            .in("steps"),

@@ -10,8 +10,7 @@ Section data_section() {
       "data", "The data to train on: files of rows (docs/data.md).",
       {key(&D::train, "train", OnResume::fixes_run_by_content,
            "Training data. A file of JSON lines, a pattern (data/*.jsonl), a folder or the name of a data "
-           "set on the "
-           "hub (tatsu-lab/alpaca, docs/model-names.md); or a list of these. "
+           "set on the Hugging Face Hub (tatsu-lab/alpaca, docs/model-names.md); or a list of these. "
            "An entry of a list can also be {path: a.jsonl, weight: 2}: each of its samples is then used that "
            "many times per epoch."),
        key(&D::eval, "eval", OnResume::fixes_run_by_content,

@@ -294,7 +294,7 @@ void Dataset::State::check_samples(const RowChoice& choice) const {
     throw DataError(concat(name, ": none of the ", grouped(report.rows), " rows gives a sample",
                            report.dropped_rows > 0 ? "; all are too long (data.long_samples: drop)" : ""));
   if (report.without_supervision < report.samples) return;
-  throw DataError(concat(origin(0), ": nothing to learn in any of the ", grouped(report.samples),
+  throw DataError(concat(origin(0), ": no trainable tokens in any of the ", grouped(report.samples),
                          " samples: ", why_nothing_to_learn(report, config.max_length)));
 }
 

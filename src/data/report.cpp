@@ -58,8 +58,8 @@ class Warnings {
   void malformed() {
     const RowCount& rows = report_.malformed;
     if (rows.count > 0)
-      warn(concat("skipped rows that cannot be used: ", share_of(rows.count, report_.rows), ": ",
-                  places(rows)));
+      warn(concat("skipped ", in_rows(rows), ": ", places(rows),
+                  rows.first.empty() ? "" : concat("; the first: ", rows.first.front().note)));
   }
   void cut(const SideReport& side, const char* name, bool of_targets) {
     if (side.truncated == 0) return;
@@ -96,7 +96,7 @@ class Warnings {
     for (const Reason& reason : reasons(report_)) {
       const RowCount& rows = *reason.rows;
       if (rows.count > 0)
-        warn(concat("nothing to learn in ", in_rows(rows), ": ", reason.words, ": ", places(rows)));
+        warn(concat("no trainable tokens in ", in_rows(rows), ": ", reason.words, ": ", places(rows)));
     }
     const RowCount& empty = report_.empty_answers;
     if (empty.count > 0)
@@ -202,7 +202,7 @@ void collect(const DataReport& report, const DataConfig& config, std::vector<std
   std::set<std::string> characters = report.input.unknown_characters;
   characters.insert(report.target.unknown_characters.begin(), report.target.unknown_characters.end());
   for (const Limit& limit :
-       {Limit{"data.max_malformed", config.max_malformed, report.malformed, report.rows, "are malformed",
+       {Limit{"data.max_malformed", config.max_malformed, report.malformed, report.rows, "are skipped",
               "Fix them, or raise data.max_malformed"},
         Limit{"data.max_truncated", config.max_truncated, report.truncated, usable,
               report.dropped_rows > 0

@@ -116,8 +116,8 @@ std::string rows_text(const RowCount& rows, int64_t of, bool twins = false) {
 void add_rows(Page& page, const DataReport& report) {
   const int64_t usable = report.rows - report.malformed.count;
   page.row("rows", grouped(report.rows));
-  page.row("malformed", rows_text(report.malformed, report.rows));
-  for (const NamedRow& row : report.malformed.first) page.row("", concat(row.origin, ": ", row.note));
+  page.row("skipped", rows_text(report.malformed, report.rows));
+  for (const std::string& line : with_reasons(report.malformed)) page.row("", line);
   if (!report.template_date.empty()) page.row("date", date_text(report));
   const bool changed = report.samples != report.rows;
   page.row("samples", concat(grouped(report.samples), ", ", name_of(report.kind), ": ", report.input_field,
@@ -160,13 +160,13 @@ void add_tokens(Page& page, const DataReport& report) {
   if (report.doubled_ends.count > 0)
     page.row("twice", concat("BOS or EOS, in the text and added to it: ",
                              rows_text(report.doubled_ends, report.rows)));
-  page.row("supervised",
-           concat(grouped(report.supervised_tokens), " of ", grouped(report.tokens()), " tokens (",
-                  percent(report.supervised_tokens, report.tokens()), ")",
-                  report.without_supervision == 0
-                      ? ", in every sample"
-                      : concat("; nothing to learn in ", share_of(report.without_supervision, report.samples),
-                               report.without_supervision == 1 ? " sample" : " samples")));
+  page.row("supervised", concat(grouped(report.supervised_tokens), " of ", grouped(report.tokens()),
+                                " tokens (", percent(report.supervised_tokens, report.tokens()), ")",
+                                report.without_supervision == 0
+                                    ? ", in every sample"
+                                    : concat("; no trainable tokens in ",
+                                             share_of(report.without_supervision, report.samples),
+                                             report.without_supervision == 1 ? " sample" : " samples")));
   for (const Reason& reason : reasons(report)) {
     if (reason.rows->count > 0)
       page.row("", concat(reason.words, ": ", rows_text(*reason.rows, report.rows)));

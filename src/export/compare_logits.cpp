@@ -148,14 +148,13 @@ std::string check_logits(const at::Tensor& found, const at::Tensor& expected,
                            : INFINITY;
   const double bound = allowed.exact ? 0 : bound_for(allowed.dtype, allowed.blocks);
   if (!(error <= bound)) {
-    throw of_family(
-        ErrorCode::export_check,
-        FormatError(concat("the export was written, but ", what, "differ from those of ", source.string(),
-                           " by ", short_number(error), " (relative 2-norm; bound ", short_number(bound),
-                           "), so it was removed; please report this")));
+    throw of_family(ErrorCode::export_check,
+                    FormatError(concat("the export was written, but ", what, "differ from those of ",
+                                       source.string(), ": max error ", short_number(error), " (limit ",
+                                       short_number(bound), "), so it was removed; please report this")));
   }
-  return concat(what, "differ from the model's by ", short_number(error), " (relative 2-norm; bound ",
-                short_number(bound), ")");
+  return concat(what, "are the model's: max error ", short_number(error), " (limit ", short_number(bound),
+                "): OK");
 }
 
 std::string difference_text(const at::Tensor& found, const at::Tensor& expected, const std::string& whom) {

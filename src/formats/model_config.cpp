@@ -133,11 +133,13 @@ int64_t as_int(const std::string& key, const json& value) {
 
 void require_model_directory(const fs::path& directory) {
   if (fs::is_directory(directory)) return;
-  throw FormatError(
-      concat(directory.string(),
-             fs::exists(directory) ? ": is a file, not a directory" : ": there is no such directory",
-             "; a model is a Hugging Face directory with config.json, model.safetensors and "
-             "tokenizer files"));
+  throw of_family(
+      ErrorCode::model_files,
+      FormatError(concat(
+          directory.string(),
+          fs::exists(directory) ? ": is a file, not a directory" : ": there is no such directory",
+          "; give a Hugging Face directory with config.json, model.safetensors and tokenizer files, or a "
+          "name of the Hugging Face Hub (OWNER/NAME)")));
 }
 
 json read_model_config(const fs::path& directory) {

@@ -59,12 +59,14 @@ void BlobDownload::run() {
   open_partial(lock.is_exclusive());
   if (fetch_and_check()) return finish();
   log::warning(concat(
-      source_.path, ": what was downloaded does not have the hash that the hub names; downloading it again"));
+      source_.path,
+      ": what was downloaded does not have the hash that the Hugging Face Hub names; downloading it again"));
   restart();
   if (fetch_and_check()) return finish();
   restart();
   throw HubError(concat(source_.name.id, "/", source_.path, ": what ", net::origin_of(source_.location.url),
-                        " sends does not have the hash that the hub names, ", source_.location.hash,
+                        " sends does not have the hash that the Hugging Face Hub names, ",
+                        source_.location.hash,
                         "; does a proxy change it, or is HF_ENDPOINT a damaged mirror?"));
 }
 
@@ -148,7 +150,8 @@ bool BlobDownload::fetch_and_check() {
     fetch_ranges();
   }
   if (source_.location.hash.empty()) {
-    log::warning(concat(source_.path, ": the hub names no hash of it, so that only its size is checked"));
+    log::warning(
+        concat(source_.path, ": the Hugging Face Hub names no hash of it, so that only its size is checked"));
     return true;
   }
   ContentHash hash(source_.location.hash, size_);

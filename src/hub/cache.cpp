@@ -67,8 +67,9 @@ CachedRepository::CachedRepository(const fs::path& cache, const Name& name) : ca
   const auto folder = CheckedName::file(folder_name(name));
   const auto reference = CheckedName::path(name.revision.empty() ? "main" : name.revision);
   if (!folder || !reference)
-    throw FormatError(concat(one_line(name.text(), 80), ": ",
-                             folder ? "the revision is no branch, tag or commit" : "is no name on the hub"));
+    throw FormatError(
+        concat(one_line(name.text(), 80), ": ",
+               folder ? "the revision is no branch, tag or commit" : "is no name on the Hugging Face Hub"));
   folder_ = cache / *folder;
   reference_ = *reference;
   commit_ = CheckedName::commit(name.revision).value_or(CheckedName());

@@ -147,7 +147,8 @@ constexpr const char* kKinds = "jsonl, json, csv, tsv, parquet";
 
 [[noreturn]] void refuse_empty(const Name& name) {
   throw DataError(concat("the data set ", name.text(), " has no files of rows (", kKinds,
-                         "); the hub may have converted it: try ", name.id, "@refs/convert/parquet"));
+                         "); the Hugging Face Hub may have converted it: try ", name.id,
+                         "@refs/convert/parquet"));
 }
 
 bool is_pattern(const std::string& path) { return path.find_first_of("*?[") != std::string::npos; }
@@ -253,7 +254,7 @@ std::vector<RemoteFile> choose_in_subset(const Name& name, const Listing& listin
       concat("the data set ", name.text(), ": its README.md says that ", wanted.name, " is ",
              join_some(wanted.patterns),
              other.empty() ? ", and no file is named so" : concat("; ", other, " is not read, only ", kKinds),
-             "; the hub may have converted it: try ", name.id, "@refs/convert/parquet"));
+             "; the Hugging Face Hub may have converted it: try ", name.id, "@refs/convert/parquet"));
 }
 
 [[noreturn]] void refuse_path(const Name& name, const Listing& listing) {

@@ -63,8 +63,8 @@ class FileDownloads {
     if (location.hash.empty()) location.hash = file.hash();
     if (location.size < 0) location.size = file.size;
     if (!file.hash().empty() && location.hash != file.hash())
-      throw HubError(concat(name_.id, "/", file.path, ": the hub names two hashes of it, ", file.hash(),
-                            " and ", location.hash, "; is HF_ENDPOINT right?"));
+      throw HubError(concat(name_.id, "/", file.path, ": the Hugging Face Hub names two hashes of it, ",
+                            file.hash(), " and ", location.hash, "; is HF_ENDPOINT right?"));
     const CheckedName blob = location.hash.empty() ? name_without_hash(commit_, file.path) : location.hash;
     BlobDownload({settings_, name_, repository_, commit_, file.path, location, blob}, progress_, stop_).run();
     repository_.link(commit_, file.path, blob);

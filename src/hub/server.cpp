@@ -62,21 +62,21 @@ std::string how_to_log_in(const Settings& settings) {
 // What to do about a status that has no meaning of its own at the hub: mostly something in between gives it.
 std::string advice_for(const net::Response& response) {
   constexpr const char* kSomethingBetween =
-      "is HF_ENDPOINT the address of a hub, and does no proxy or firewall answer in its place?";
+      "is HF_ENDPOINT the address of a Hugging Face Hub, and does no proxy or firewall answer in its place?";
   const int status = response.status;
   if (status >= 300 && status < 400) {
     const std::string goal = net::is_address(response.redirect) ? net::origin_of(response.redirect) : "";
-    return concat(
-        goal.empty() ? "it does not say to which address; " : concat("it leads to ", goal, "; "),
-        "if the hub has moved, set HF_ENDPOINT to its new address; else a proxy or a network asks for a "
-        "log-in: open the address in a browser");
+    return concat(goal.empty() ? "it does not say to which address; " : concat("it leads to ", goal, "; "),
+                  "if the Hugging Face Hub has moved, set HF_ENDPOINT to its new address; else a proxy or a "
+                  "network asks for a "
+                  "log-in: open the address in a browser");
   }
   switch (status) {
     case 400:
       return concat("it does not understand the request: are the name and the revision right? Else, ",
                     kSomethingBetween);
     case 402:
-      return "it asks for a payment: see the account at the hub";
+      return "it asks for a payment: see the account at the Hugging Face Hub";
     case 405:
       return concat("it allows no such request (GET, HEAD) there: ", kSomethingBetween);
     case 407:
@@ -87,7 +87,8 @@ std::string advice_for(const net::Response& response) {
       return concat("something takes this program for a robot and refuses it: ", kSomethingBetween,
                     " Try again later, or from another network");
     case 451:
-      return "it is withheld for legal reasons, perhaps only from this country: its page at the hub says "
+      return "it is withheld for legal reasons, perhaps only from this country: its page at the Hugging Face "
+             "Hub says "
              "why; "
              "choose another one";
     default:
@@ -149,7 +150,7 @@ net::Response Server::send_patiently(net::Request request) {
     try {
       net::Response response = client_.send(request);
       if (!is_worth_repeating(response.status) || failed == kAttempts || now() > until) return response;
-      wait(failed, &response, concat("the hub answers ", response.status));
+      wait(failed, &response, concat("the Hugging Face Hub answers ", response.status));
     } catch (const net::NetworkError& error) {
       // Without a network it is no use to wait for long.
       const bool is_unreachable = error.reason == net::NetworkError::Reason::unreachable;

@@ -68,7 +68,7 @@ void find_token(Settings& settings) {
   try {
     settings.token = trimmed(read_file(file));
   } catch (const FormatError& error) {
-    log::warning(concat(error.what(), "; the hub is asked without a token"));
+    log::warning(concat(error.what(), "; the Hugging Face Hub is asked without a token"));
   }
 }
 

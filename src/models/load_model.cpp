@@ -269,15 +269,20 @@ std::unique_ptr<Model> model_on_meta(const std::filesystem::path& path, at::Scal
 
 std::string LoadReport::line() const {
   std::string text =
-      concat("weights: ", bytes_string(bytes), " in ", std::round(seconds * 100) / 100, " s, one copy (");
-  if (mapped_bytes > 0) text += concat(bytes_string(mapped_bytes), " mapped from the file");
-  if (mapped_bytes > 0 && mapped_bytes < bytes) text += ", ";
-  if (mapped_bytes < bytes) text += concat(bytes_string(bytes - mapped_bytes), " read straight to its place");
+      concat("weights: ", bytes_string(bytes), " loaded in ", std::round(seconds * 100) / 100, " s");
   if (quantised > 0)
-    text +=
-        concat(", ", quantised, " weights kept in ", format->title, " with ", bytes_string(quantised_bytes));
-  if (converted_bytes > 0) text += concat(", ", bytes_string(converted_bytes), " of it converted on the way");
-  return text + ")";
+    text += concat("; ", quantised, " matrices kept in ", format->title, ", ", bytes_string(quantised_bytes));
+  return text;
+}
+
+std::string LoadReport::details() const {
+  std::vector<std::string> parts;
+  if (mapped_bytes > 0) parts.push_back(concat(bytes_string(mapped_bytes), " mapped from the file"));
+  if (mapped_bytes < bytes)
+    parts.push_back(concat(bytes_string(bytes - mapped_bytes), " read straight to its place"));
+  if (converted_bytes > 0)
+    parts.push_back(concat(bytes_string(converted_bytes), " of it converted on the way"));
+  return concat("weights: one copy in memory (", join(parts), ")");
 }
 
 at::ScalarType automatic_dtype(at::Device device) {

@@ -166,9 +166,10 @@ void show_evaluation(const Values& values) {
   if (values.contains("eval_generated_samples")) show_scores(values);
 }
 
-// "1 h 05 min and 3 evaluations"
+// "left 1 h 05 min and 3 evaluations"
 std::string left_text(const TimeLeft::Estimate& left) {
-  const std::string text = duration_string(left.seconds);
+  if (left.seconds < 0.5 && left.evaluations == 0) return "finishing";
+  const std::string text = concat("left ", duration_string(left.seconds));
   if (left.evaluations == 0) return text;
   return concat(text, " and ", left.evaluations, left.evaluations == 1 ? " evaluation" : " evaluations");
 }
@@ -208,7 +209,7 @@ struct Console::State {
     if (const auto in_use = number(last_row, "memory_allocated")) {
       line.add(concat("mem ", bytes_string(std::llround(*in_use)), peak_text(interval.peak, last_row)), 7);
     }
-    if (const auto left = time_left.estimate()) line.add("left " + left_text(*left), 1);
+    if (const auto left = time_left.estimate()) line.add(left_text(*left), 1);
     last_interval = interval;
     interval = {};
     return line;
@@ -246,7 +247,7 @@ struct Console::State {
     parts.push_back({step_text(step(), total_steps), 0});
     if (const auto epoch = number(last_row, "epoch")) parts.push_back({formatted("epoch %.2f", *epoch), 3});
     if (const auto left = time_left.estimate()) {
-      parts.push_back({"left " + duration_string(left->seconds), 1});
+      parts.push_back({left->seconds < 0.5 ? "finishing" : "left " + duration_string(left->seconds), 1});
       if (left->evaluations > 0) parts.push_back({concat("plus ", left->evaluations, " evaluations"), 2});
     }
     const std::string text = fitted_line(parts, width);

@@ -74,13 +74,13 @@ bool widens_bf16() {
 std::string describe_cpu_products() {
   switch (cpu_products()) {
     case CpuProducts::mkl:
-      return "fp32 by MKL, bf16 as fp32";
+      return "MKL fp32";
     case CpuProducts::builtin:
-      return builtin_types().bf16 ? "fp32 and bf16 by trainer" : "fp32 by trainer, bf16 as fp32";
+      return builtin_types().bf16 ? "built-in fp32 and bf16" : "built-in fp32";
     case CpuProducts::onednn:
-      return "fp32 and bf16 by oneDNN";
+      return "oneDNN fp32 and bf16";
     default:
-      return builtin_types().amx ? "fp32 by MKL, bf16 by trainer" : "fp32 by MKL, bf16 by oneDNN";
+      return builtin_types().amx ? "MKL fp32, built-in bf16" : "MKL fp32, oneDNN bf16";
   }
 }
 

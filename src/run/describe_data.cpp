@@ -76,10 +76,8 @@ void keep_skipped_rows(const Dataset& train, const Dataset* eval, const std::fil
       write_rows(train, out);
       if (eval != nullptr) write_rows(*eval, out);
     });
-    log::warning(
-        concat(grouped(rows),
-               rows == 1 ? " row cannot be used and is skipped: " : " rows cannot be used and are skipped: ",
-               file.string()));
+    log::warning(concat("skipped ", grouped(rows), rows == 1 ? " row" : " rows",
+                        "; their places and reasons: ", file.string()));
   } catch (const FormatError& e) {
     log::warning(concat("the rows that are skipped are not listed: ", e.what()));
   }

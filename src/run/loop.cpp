@@ -96,7 +96,7 @@ void Loop::go() {
 void Loop::train() {
   if (!progress_.is_over() || progress_.position.evaluation_due) {
     if (rehearses(config_, parts_.device.type()) && !budgets_are_known_) {
-      const Progress shown("rehearsal of the largest step");
+      const Progress shown("memory test: largest batch");
       memory_.rehearse();
     }
     take_steps();

@@ -28,7 +28,7 @@ MetricRow train_row(const RunPosition& position, const EffectiveBatch& batch, co
                  {"samples", samples},
                  {"samples_per_second", per_second(samples)},
                  {"samples_seen", position.samples_seen},
-                 {"cuts", result.cuts},
+                 {"micro_batch_sizes", result.cuts},
                  {"recomputed_blocks", result.recomputed_blocks},
                  {"retries", result.retries},
                  {"step_seconds", seconds.all},
@@ -39,8 +39,8 @@ MetricRow train_row(const RunPosition& position, const EffectiveBatch& batch, co
                  {"memory_resident", memory.resident}}};
   for (const auto& [name, value] : result.terms) row.values[name] = value;
   const PackedBudget& packed = result.packed_budget;
-  if (packed.tokens > 0) row.values["packed_budget"] = packed.tokens;
-  if (packed.target_tokens > 0) row.values["packed_target_budget"] = packed.target_tokens;
+  if (packed.tokens > 0) row.values["micro_batch_tokens"] = packed.tokens;
+  if (packed.target_tokens > 0) row.values["micro_batch_target_tokens"] = packed.target_tokens;
   if (result.bytes_exchanged > 0) row.values["bytes_exchanged"] = result.bytes_exchanged;
   if (result.highest_peak) row.values["memory_peak_rank"] = result.highest_peak->rank;
   const int64_t limit = result.highest_peak ? result.highest_peak->limit : memory.limit;

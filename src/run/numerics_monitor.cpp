@@ -123,7 +123,7 @@ void NumericsMonitor::add(int64_t step, const StepResult& result, MetricRow& row
 void NumericsMonitor::add_bad_step(int64_t step, const StepResult& result,
                                    const std::vector<std::string>& origins) {
   const Blame blame = blame_for(result, origins);
-  log::warning(concat("step ", step, " is not applied: loss ", number(result.loss), ", gradient norm ",
+  log::warning(concat("step ", step, " skipped: loss ", number(result.loss), ", gradient norm ",
                       number(result.grad_norm), "; ", explained(blame, origins.size()), "; all are in ",
                       file_.string()));
   if (file_.empty()) return;
@@ -150,7 +150,7 @@ std::optional<std::string> NumericsMonitor::reason_to_end() const {
   const int64_t bad = bad_steps_in_a_row_;
   if (bad < std::max<int64_t>(max_bad_steps_, 1)) return std::nullopt;
   return concat(bad == 1 ? "a step" : concat(bad, " steps in a row"),
-                " had a loss or a gradient that is not finite and was not applied (training.max_bad_steps: ",
+                " had a loss or a gradient that is not finite and was skipped (training.max_bad_steps: ",
                 max_bad_steps_, max_bad_steps_ == 0 ? ", the first one ends the run" : "",
                 "); the samples are in ", file_.string());
 }

@@ -42,10 +42,10 @@ void rehearse_largest(RunParts& parts) {
   const EffectiveBatch batch =
       worst_batch(parts.resolved, encoder_decoder, parts.lengths, parts.ranks.count(), parts.device.type());
   parts.trainer.rehearse(batch);
-  log::info(concat("rehearsal: the largest micro-batches and an update, ", batch.samples.size(),
-                   " samples of up to ", token_count(batch.samples[0], encoder_decoder), " tokens, in ",
-                   duration_string(seconds_since(begin)), "; peak ",
-                   bytes_string(memory_summary(parts.device).peak)));
+  log::info(concat("memory test: largest batch, ", batch.samples.size(), " samples of up to ",
+                   token_count(batch.samples[0], encoder_decoder), " tokens: peak ",
+                   bytes_string(memory_summary(parts.device).peak), ", in ",
+                   duration_string(seconds_since(begin)), " (memory.rehearse: false skips it)"));
 }
 
 // A limit in bytes is that of the GPU. A share is one of what is free on any device.

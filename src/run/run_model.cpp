@@ -93,9 +93,10 @@ Prepared prepare_model(const Config& config, const Tokenizer& tokenizer, at::Dev
   out.model = load_model(config.model.path, options, &report);
   out.artefacts.came_as = types_that_came(config, report);
   log::info(report.line());
+  log::debug(report.details());
   if (report.format != nullptr && report.format->bits <= 4) warn_of_small_model(*out.model, *report.format);
   if (!report.ignored.empty()) log::info("weights: ignored as superfluous: " + join_some(report.ignored));
-  log::info("no KV cache is made in training, whatever use_cache in config.json says");
+  log::debug("no KV cache is made in training, whatever use_cache in config.json says");
   out.artefacts.base = config.model.path;
   out.artefacts.tokenizer = tokenizer_directory(config);
   out.artefacts.added_tokens = config.model.add_tokens;

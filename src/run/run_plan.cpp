@@ -100,11 +100,11 @@ std::vector<std::pair<std::string, std::string>> RunPlan::lines() const {
   }
   std::vector<std::pair<std::string, std::string>> lines{
       {"memory plan", total},
-      {"planned parts", concat("at the moment of the peak: ", join(parts))},
+      {"estimated memory", concat("by part: ", join(parts))},
       {"planned for", concat("batch_size ", plan.batch_size, ", gradient checkpointing ",
                              plan.recompute_blocks == 0
                                  ? "off"
-                                 : concat("of ", plan.recompute_blocks, " of ", plan.num_blocks, " blocks"),
+                                 : concat("in ", plan.recompute_blocks, " of ", plan.num_blocks, " layers"),
                              solved ? ", chosen by the plan" : "")}};
   if (plan.offloaded.total() > 0) lines.emplace_back("offloaded", offloaded_text());
   return lines;

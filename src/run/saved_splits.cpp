@@ -67,6 +67,19 @@ bool put_back_budgets(const Numbers& kept, const Config& config, c10::Device dev
   return true;
 }
 
+namespace {
+
+// Runs of older versions call these numbers by other names.
+const nlohmann::json& of_either(const nlohmann::json& row, const char* name, const char* old_name) {
+  return row.contains(old_name) ? row.at(old_name) : row.at(name);
+}
+
+int64_t number_of_either(const nlohmann::json& row, const char* name, const char* old_name) {
+  return row.value(name, row.value(old_name, int64_t{0}));
+}
+
+}  // namespace
+
 std::map<int64_t, StepCuts> read_step_cuts(const std::filesystem::path& metrics) {
   std::error_code ignored;
   std::ifstream in;
@@ -78,14 +91,16 @@ std::map<int64_t, StepCuts> read_step_cuts(const std::filesystem::path& metrics)
   for (std::string line; std::getline(in, line);) {
     number++;
     const std::string where = concat("training.replay_cuts: ", metrics.string(), ":", number);
-    in_our_words<DataError>(where, "give the metrics.jsonl of a run, with the cuts of each step", [&] {
-      const nlohmann::json row = nlohmann::json::parse(line);
-      if (row.at("kind") != "train") return;
-      steps[row.at("step").get<int64_t>()] = {
-          row.at("cuts").get<std::vector<int64_t>>(),
-          row.at("recomputed_blocks").get<int64_t>(),
-          {row.value("packed_budget", int64_t{0}), row.value("packed_target_budget", int64_t{0})}};
-    });
+    in_our_words<DataError>(
+        where, "give the metrics.jsonl of a run, with the micro_batch_sizes of each step", [&] {
+          const nlohmann::json row = nlohmann::json::parse(line);
+          if (row.at("kind") != "train") return;
+          steps[row.at("step").get<int64_t>()] = {
+              of_either(row, "micro_batch_sizes", "cuts").get<std::vector<int64_t>>(),
+              row.at("recomputed_blocks").get<int64_t>(),
+              {number_of_either(row, "micro_batch_tokens", "packed_budget"),
+               number_of_either(row, "micro_batch_target_tokens", "packed_target_budget")}};
+        });
   }
   if (steps.empty())
     throw DataError(concat("training.replay_cuts: ", metrics.string(), " holds no step of training"));

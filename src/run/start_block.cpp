@@ -75,13 +75,14 @@ std::string method(const Artefacts& artefacts) {
 
 std::string batch_text(const Config& config, const Model& model) {
   const TrainingConfig& training = config.training;
-  std::string text = concat(config.effective_batch_size(), " samples a step, in micro-batches of ");
-  if (training.micro_batching == MicroBatching::samples) return concat(text, int64_t{training.batch_size});
+  std::string text = concat(config.effective_batch_size(), " per update; at most ");
+  if (training.micro_batching == MicroBatching::samples)
+    return concat(text, int64_t{training.batch_size}, " samples at once");
   const DataConfig& data = config.data;
-  text += concat("up to ", training.batch_size, " x ",
-                 model.encoder_decoder() ? data.max_source_length : data.max_length);
+  text +=
+      concat(training.batch_size, " x ", model.encoder_decoder() ? data.max_source_length : data.max_length);
   if (model.encoder_decoder()) text += concat(" + ", training.batch_size, " x ", data.max_target_length);
-  return text + " tokens, by length";
+  return text + " tokens at once";
 }
 
 // "2e-04, the default with LoRA; cosine, after a warm-up of 12 steps"
@@ -264,9 +265,9 @@ void show_start(OutputDirectory& output, const Config& config, const Artefacts& 
     line("saved as", saved);
   if (!artefacts.taught.text.empty()) line("result says", artefacts.taught.text);
   line("device", describe_device(device));
-  if (device.is_cpu()) line("products", describe_cpu_products());
+  if (device.is_cpu()) line("matmul", describe_cpu_products());
   for (const auto& [name, value] : plan.lines()) line(name, value);
-  line("effective batch", batch_text(config, model));
+  line("batch", batch_text(config, model));
   line("learning rate", learning_rate_text(config, model, length));
   line("steps", concat(grouped(length.total_steps), " (", grouped(length.steps_per_epoch), " an epoch)"));
   line("tokens", concat(grouped(data.epoch_tokens), " an epoch, ", grouped(data.epoch_supervised_tokens),

@@ -126,7 +126,7 @@ std::string Recovery::line() const {
     how = concat("the micro-batch of ", from_samples, " samples is split into smaller ones, of at most ",
                  to_samples, "; the result stays the same");
   } else if (recomputed_blocks > 0) {
-    how = concat("retrying with ", recomputed_blocks, " blocks recomputed in backward");
+    how = concat("retrying with gradient checkpointing in ", recomputed_blocks, " layers");
   }
   return concat("out of memory (", stage, "): ", oom.numbers(), "; ", how);
 }

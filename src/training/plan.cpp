@@ -240,10 +240,10 @@ std::vector<MemoryPlan::Part> MemoryPlan::parts() const {
           {"optimizer state", "optimizer_state", optimizer_state},
           {"activations kept", "activations", activations},
           {"recompute and backward", "recompute", recompute},
-          {"logits and loss", "loss", loss},
+          {"output layer and loss", "loss", loss},
           {"input", "input", input},
           {"update", "update", update},
-          {"library reserve", "reserve", reserve}};
+          {"CUDA overhead", "reserve", reserve}};
 }
 
 std::vector<MemoryPlan::Part> MemoryPlan::offloaded_parts() const {

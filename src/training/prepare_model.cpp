@@ -92,11 +92,11 @@ std::string UpdateCheck::after_update(double learning_rate) const {
                              ": all gradients are zero, or the learning rate is too small for the type "
                              "of the weights")));
   }
-  std::string text = concat("first update: ", moved, " of ", trained_.size(), " trained tensors changed");
-  if (waiting > 0 && moved + waiting == trained_.size())
-    text += concat(" (the other ", waiting,
-                   " are lora_A, whose gradient is 0 while lora_B is 0: as it should be)");
-  return frozen_.empty() ? text : concat(text, "; none of the ", frozen_.size(), " frozen ones did");
+  // lora_B begins as 0, so that the gradient of lora_A is 0 in the first update.
+  const std::string frozen =
+      frozen_.empty() ? "" : concat("; the ", frozen_.size(), " frozen tensors did not change");
+  if (waiting > 0 && moved + waiting == trained_.size()) return "LoRA weights are updating" + frozen;
+  return concat("weights are updating: ", moved, " of ", trained_.size(), " trained tensors changed", frozen);
 }
 
 }  // namespace trainer

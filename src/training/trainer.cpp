@@ -145,7 +145,7 @@ void Trainer::answer_thrashing(const EffectiveBatch& batch, MicroBatchSplit spli
 }
 
 void Trainer::rehearse(const EffectiveBatch& batch) {
-  OomRecovery recovery(recovery_options("rehearsal"));
+  OomRecovery recovery(recovery_options("memory test"));
   MicroBatchSplit split = first_split(batch, nullptr);
   run_on_all_ranks(model_, ranks_, [&] {
     accumulate(batch, split, recovery);

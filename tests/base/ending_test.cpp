@@ -42,12 +42,10 @@ TEST(EndingOf, TheLastLineSaysWhichCommandExplains) {
     const std::string text = ending_with(error).full_text();
     return text.substr(text.rfind('\n') + 1);
   };
-  EXPECT_EQ(last_line(DataError("a\nb")),
-            "Error data-problem: `trainer help data-problem` says more about it");
-  EXPECT_EQ(last_line(of_family(ErrorCode::disk_full, FormatError("full"))),
-            "Error disk-full: `trainer help disk-full` says more about it");
-  EXPECT_EQ(last_line(std::bad_alloc()), "Error oom-host: `trainer help oom-host` says more about it");
-  EXPECT_EQ(last_line(7), "Error internal-error: `trainer help internal-error` says more about it");
+  EXPECT_EQ(last_line(DataError("a\nb")), "Help: trainer help data-problem");
+  EXPECT_EQ(last_line(of_family(ErrorCode::disk_full, FormatError("full"))), "Help: trainer help disk-full");
+  EXPECT_EQ(last_line(std::bad_alloc()), "Help: trainer help oom-host");
+  EXPECT_EQ(last_line(7), "Help: trainer help internal-error");
   // A run that was stopped and saved has nothing to explain.
   EXPECT_EQ(ending_with(Error(ExitCode::interrupted, "stopped")).full_text(), "stopped");
   // Nor has a rank whose error another one reports.

@@ -37,7 +37,7 @@ TEST(StopSignals, ThatAreHeldAreToldAtOnceAndNoted) {
         std::raise(SIGINT);
         std::_Exit(stop_signal() == "SIGTERM" ? 0 : 2);
       },
-      ExitedWithCode(0), "^\ntrainer: SIGTERM: the run ends as soon as it has saved its state[^\n]*\n$");
+      ExitedWithCode(0), "^\ntrainer: SIGTERM: stopping after this step\n$");
 }
 
 TEST(StopSignals, AreForgottenWithTheRunThatTheyStopped) {
@@ -63,7 +63,7 @@ TEST(StopSignals, ASecondInterruptEndsTheProcessByThatSignal) {
         std::raise(SIGINT);
         std::_Exit(0);
       },
-      KilledBySignal(SIGINT), "SIGINT: a second time");
+      KilledBySignal(SIGINT), "Stopped at once");
 }
 
 // A signal to all processes of a job comes from outside and, once more, from the launcher.

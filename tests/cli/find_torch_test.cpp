@@ -36,7 +36,8 @@ class FindTorch : public testing::Test {
     SCOPED_TRACE(outcome.err);
     EXPECT_EQ(outcome.exit_code, 1);
     EXPECT_EQ(outcome.out, "");
-    EXPECT_TRUE(outcome.err.substr(outcome.err.find('\n') + 1).starts_with("Error installation: "));
+    EXPECT_TRUE(
+        outcome.err.substr(outcome.err.find('\n') + 1).starts_with("Help: trainer help installation"));
     EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 2);
     for (const std::string& word : words) EXPECT_TRUE(contains(outcome.err, word)) << word;
   }

@@ -90,7 +90,7 @@ TEST(Launcher, PresetsAreListedWithTheirPurpose) {
   const Outcome outcome = run_program({"config", "--list"});
   EXPECT_EQ(outcome.exit_code, 0);
   EXPECT_TRUE(contains(outcome.out, "\nflan_t5_xl.yaml "));
-  EXPECT_TRUE(contains(outcome.out, "Qwen3-0.6B with LoRA, on one 8 GB card\n"));
+  EXPECT_TRUE(contains(outcome.out, "Qwen3-0.6B with LoRA, on one 8 GB GPU\n"));
   EXPECT_TRUE(contains(outcome.out, concat("The files: ", SOURCE_DIR, "/configs\n")));
 }
 

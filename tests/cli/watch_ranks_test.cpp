@@ -183,7 +183,7 @@ TEST(WatchRanks, ASecondInterruptEndsItAsAShellExpects) {
         ::kill(::getpid(), SIGINT);
         watch.until_all_have_ended();
       },
-      testing::KilledBySignal(SIGINT), "a second time");
+      testing::KilledBySignal(SIGINT), "Stopped at once");
 }
 
 TEST(WatchRanks, NoRankStaysBehind) {

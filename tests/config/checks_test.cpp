@@ -121,7 +121,7 @@ TEST_F(CheckForTraining, AMissingFileComesWithTheOtherProblems) {
   });
   EXPECT_EQ(message,
             "4 problems in the configuration:\n"
-            "  override 'typo': expected key=value\n"
+            "  unexpected argument 'typo'; settings are key=value\n"
             "  override 'seed=x': seed: expected an integer, found 'x'\n"
             "  model.path: is required: the directory of a model in Hugging Face format\n"
             "  override 'data.train=nope.jsonl': data.train: 'nope.jsonl' does not exist");

@@ -349,6 +349,25 @@ TEST_F(ImportConfigTest, DefaultsOfTorchtune) {
   EXPECT_EQ(this->config(text).optimizer.adam_beta2, 0.95);
 }
 
+TEST_F(ImportConfigTest, ServicesThatGetTheMetrics) {
+  using Names = std::vector<std::string>;
+  const auto axolotl = [&](const std::string& more) {
+    return config(std::string(kAxolotl) + more).observe.report_to;
+  };
+  EXPECT_EQ(axolotl("use_wandb: true\nwandb_project: p\nuse_mlflow: true\n"), (Names{"wandb", "mlflow"}));
+  EXPECT_EQ(axolotl("use_wandb: false\nwandb_project:\n"), Names{});
+  EXPECT_TRUE(contains(all_of(imported(std::string(kAxolotl) + "wandb_project: p\n")), "WANDB_PROJECT=p"));
+  const auto torchtune = [](const std::string& logger) {
+    std::string text = kTorchtune;
+    return text.replace(text.find("DiskLogger"), std::string("DiskLogger").size(), logger);
+  };
+  EXPECT_EQ(config(torchtune("WandBLogger\n  project: p")).observe.report_to, Names{"wandb"});
+  EXPECT_TRUE(contains(all_of(imported(torchtune("WandBLogger\n  project: p"))), "metric_logger.project"));
+  const std::string comet = torchtune("CometLogger");
+  EXPECT_EQ(config(comet).observe.report_to, Names{});
+  EXPECT_TRUE(contains(all_of(imported(comet)), "Comet: observe.report_to may be wandb, mlflow or trackio"));
+}
+
 TEST_F(ImportConfigTest, AKeyThatComesTwiceIsRefused) {
   const std::string said = refused("base_model: x\nadapter: lora\nlearning_rate: 0.1\nlearning_rate: 0.2\n");
   EXPECT_TRUE(contains(said, "theirs.yaml:4:1: learning_rate is given twice; the first is at line 3"))

@@ -215,8 +215,10 @@ TEST_F(ConfigProblems, OverridesAreQuoted) {
   EXPECT_EQ(override_message("training.batch_sise=8"),
             "override 'training.batch_sise=8': training.batch_sise: unknown key; did you mean "
             "training.batch_size?");
-  EXPECT_EQ(override_message("batch_size"), "override 'batch_size': expected key=value");
-  EXPECT_TRUE(contains(override_message("my.yaml"), "to give a file, write --config my.yaml"));
+  EXPECT_EQ(override_message("batch_size"), "unexpected argument 'batch_size'; settings are key=value");
+  EXPECT_TRUE(
+      contains(override_message("my.yaml"),
+               "unexpected argument 'my.yaml'; to give a configuration file, write --config my.yaml"));
   EXPECT_TRUE(contains(override_message("training={batch_size: [1"), "malformed value"));
   EXPECT_TRUE(contains(override_message("lora.target_modules=q,v"), "a list needs brackets: [q,v]"));
 }

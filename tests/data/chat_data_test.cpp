@@ -153,7 +153,7 @@ TEST_F(ChatData, ConversationsWithoutAnAnswerAreCounted) {
   const std::string question = R"({"messages": [{"role": "user", "content": "one"}]})";
   EXPECT_EQ(data(line(kTwoTurns) + line(question), false).report().without_supervision, 1);
   EXPECT_TRUE(
-      has(error(line(question), false), "nothing to learn in any of the 1 samples: no conversation has"));
+      has(error(line(question), false), "no trainable tokens in any of the 1 samples: no conversation has"));
 }
 
 TEST_F(ChatData, RowsThatTeachNothingAreNamedWithTheReason) {
@@ -169,9 +169,9 @@ TEST_F(ChatData, RowsThatTeachNothingAreNamedWithTheReason) {
   const DataReport& report = chat.report();
   EXPECT_EQ(report.without_supervision, 3);
   const std::string lines = join(report.lines(), "\n");
-  EXPECT_TRUE(has(lines, "nothing to learn in 1 (20.0 %) row: the assistant says nothing: "));
-  EXPECT_TRUE(has(lines, "nothing to learn in 1 (20.0 %) row: no answer counts (data.loss_on, weight): "));
-  EXPECT_TRUE(has(lines, "nothing to learn in 1 (20.0 %) row: data.max_length cuts it all away: "));
+  EXPECT_TRUE(has(lines, "no trainable tokens in 1 (20.0 %) row: the assistant says nothing: "));
+  EXPECT_TRUE(has(lines, "no trainable tokens in 1 (20.0 %) row: no answer counts (data.loss_on, weight): "));
+  EXPECT_TRUE(has(lines, "no trainable tokens in 1 (20.0 %) row: data.max_length cuts it all away: "));
   EXPECT_TRUE(has(lines, "an answer is empty in 1 (20.0 %) row, so only its end is learned: "));
   EXPECT_TRUE(ends(report.nothing.no_answer.first.at(0).origin, "data.jsonl:5"));
   EXPECT_TRUE(ends(report.nothing.not_counted.first.at(0).origin, "data.jsonl:2"));

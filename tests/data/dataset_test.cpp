@@ -188,7 +188,7 @@ TEST_F(DatasetTest, DecodersAreTruncatedOnTheRightAndThenHaveNoEos) {
   EXPECT_TRUE(has(join(report.lines(), "\n"),
                   "warning: completion truncated at data.max_length in 3 (75.0 %) samples"));
   EXPECT_TRUE(has(join(report.lines(), "\n"),
-                  "nothing to learn in 2 (50.0 %) rows: the prompt alone fills data.max_length: "));
+                  "no trainable tokens in 2 (50.0 %) rows: the prompt alone fills data.max_length: "));
 }
 
 TEST_F(DatasetTest, LongTextsAreTruncatedOnTheRight) {

@@ -295,7 +295,7 @@ TEST_F(ReportTest, TheLimitOfMalformedRowsIsAShareOfAllRows) {
   config_.data.max_malformed = 0.4;
   EXPECT_TRUE(
       has(error_of([&] { check_limits(report, config_.data); }),
-          "1 of 2 rows (50.0 %) are malformed, and data.max_malformed is 0.4: train.jsonl:2. The first: "
+          "1 of 2 rows (50.0 %) are skipped, and data.max_malformed is 0.4: train.jsonl:2. The first: "
           "field \"input\" is missing"));
 }
 

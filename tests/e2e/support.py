@@ -100,7 +100,7 @@ class EndToEnd(unittest.TestCase):
         """Checks that there is one row a step, and that the last loss is less than `to` times the first one."""
         rows = [row for row in read_rows(output / "metrics.jsonl") if row["kind"] == "train"]
         self.assertEqual([row["step"] for row in rows], list(range(1, steps + 1)))
-        for key in ("loss", "grad_norm", "learning_rate", "tokens", "supervised_tokens", "cuts"):
+        for key in ("loss", "grad_norm", "learning_rate", "tokens", "supervised_tokens", "micro_batch_sizes"):
             self.assertIn(key, rows[0])
         first, last = rows[0]["loss"], sum(row["loss"] for row in rows[-5:]) / 5
         self.assertLess(last, to * first)

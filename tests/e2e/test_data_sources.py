@@ -116,7 +116,7 @@ class DataSources(EndToEnd):
         self.assert_refused(self.start("bad", f"data.train={path}"), 3, f"{path}:4: malformed JSON", "2 of 20 rows")
         result = self.start("bad", f"data.train={path}", "data.bad_rows=skip")
         self.assert_done(result)
-        self.assertIn("2 rows cannot be used and are skipped", result.stderr)
+        self.assertIn("skipped 2 rows; their places and reasons", result.stderr)
         skipped = read_rows(self.scratch / "bad" / "skipped_rows.jsonl")
         self.assertEqual([(row["file"], row["line"], row["row"]) for row in skipped],
                          [(str(path), 4, lines[3].rstrip()), (str(path), 8, lines[7])])

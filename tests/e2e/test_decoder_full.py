@@ -29,7 +29,7 @@ class DecoderFull(EndToEnd):
     def test_the_cut_does_not_change_the_training(self):
         self.assert_done(self.results["cut"])
         whole, cut = (self.assert_loss_falls(self.outputs[name], STEPS, to=0.8) for name in ("whole", "cut"))
-        self.assertNotEqual(whole[0]["cuts"], cut[0]["cuts"])
+        self.assertNotEqual(whole[0]["micro_batch_sizes"], cut[0]["micro_batch_sizes"])
         for one, other in zip(whole, cut):
             self.assertEqual(one["supervised_tokens"], other["supervised_tokens"])
             self.assertAlmostEqual(one["loss"] / other["loss"], 1, delta=1e-3)

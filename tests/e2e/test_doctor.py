@@ -50,12 +50,12 @@ class Doctor(EndToEnd):
         self.assertFalse((self.scratch / "out").exists(), "it leaves nothing behind")
 
     def test_it_says_what_multiplies(self):
-        builtin = "fp32 and bf16 by trainer" if HAS_FAST_BF16 else f"fp32 by {'trainer' if HAS_AVX2 else 'MKL'}, bf16 as fp32"
-        for wanted, words in (("mkl", "fp32 by MKL, bf16 as fp32"), ("onednn", "fp32 and bf16 by oneDNN"),
-                              ("by_type", f"fp32 by MKL, bf16 by {'trainer' if HAS_AMX else 'oneDNN'}"),
+        builtin = "built-in fp32 and bf16" if HAS_FAST_BF16 else f"{'built-in' if HAS_AVX2 else 'MKL'} fp32"
+        for wanted, words in (("mkl", "MKL fp32"), ("onednn", "oneDNN fp32 and bf16"),
+                              ("by_type", f"MKL fp32, {'built-in' if HAS_AMX else 'oneDNN'} bf16"),
                               ("builtin", builtin)):
             found, _ = self.of_run(f"training.cpu_products={wanted}")
-            self.assertIn(f"products: {words}", found["processor"]["text"])
+            self.assertIn(f"matmul: {words}", found["processor"]["text"])
 
     def test_the_code_is_that_of_the_first_failure(self):
         bad = self.scratch / "bad.jsonl"

@@ -89,11 +89,11 @@ class Help(EndToEnd):
             "config-conflict": ["config", "effective_batch_size=8", "gradient_accumulation_steps=2"],
             "model-files": [f"data.train={self.data / 'train.jsonl'}", f"model.path={nowhere}"],
             "data-file": [f"model.path={self.scratch}", f"data.train={nowhere}"],
-            "files": ["export", nowhere, self.scratch / "out"],
+            "files": ["status", nowhere],
         }.items():
             with self.subTest(code):
                 result = trainer(*arguments)
-                self.assertIn(f"Error {code}: `trainer help {code}` says more", result.stderr)
+                self.assertIn(f"Help: trainer help {code}\n", result.stderr)
                 page = trainer("help", code)
                 self.assert_done(page)
                 self.assertTrue(page.stdout.startswith(f"# Error {code}\n"), page.stdout)
@@ -112,7 +112,8 @@ class Help(EndToEnd):
     QUESTIONS = {
         "checkpoint": "heckpoint", "tokenizer": "tokenizer", "hyperparameters learning": "learning rate", "nan": "NaN", "inf": "NaN", "oom": "out of memory", "out of memory": "out of memory", "resume": "resume",
         "lora.r": "lora.r", "lora": "LoRA", "rank": "rank", "which rank": "rank", "vram": "memory|needs|GPU", "ollama": "GGUF|Ollama",
-        "gpu": "# GPUs", "loss": "loss", "slow": "slow", "wandb": "Weights & Biases|wandb", "chat template": "template",
+        "gpu": "# GPUs", "stop": "stop a run", "docker": "Docker", "ssh": "SSH", "windows": "Windows", "mac": "Mac", "wsl": "Windows",
+        "container": "Docker", "tmux": "SSH", "loss": "loss", "slow": "slow", "wandb": "Weights & Biases|wandb", "chat template": "template",
         "epochs": "epochs", "epoch": "epoch", "learning rate": "learning rate", "lr": "learning rate", "batch size": "batch",
         "notebook": "notebook", "python": "Python", "benchmark": "[Bb]enchmark", "lm-eval": "lm-eval|[Bb]enchmark",
         "7b": "7B", "qlora": "QLoRA|4 bits", "multi gpu": "GPUs", "ddp": "GPUs", "fsdp": "GPUs|shard", "deepspeed": "GPUs|shard",

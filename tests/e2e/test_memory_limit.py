@@ -94,7 +94,7 @@ class MemoryLimit(EndToEnd):
         """The rehearsal runs out of memory so that no step does, and nothing else changes."""
         ample, unlimited = self.run_with("ample-rehearsed", "memory.rehearse=true")
         self.assert_done(ample)
-        self.assertIn("rehearsal:", ample.stderr)
+        self.assertIn("memory test: largest batch", ample.stderr)
         memory = self.rows(unlimited, "memory")
         self.assertEqual(len(memory), 1)
         self.assertLess(abs(memory[0]["planned_peak"] / memory[0]["peak"] - 1), 0.05)
@@ -107,7 +107,7 @@ class MemoryLimit(EndToEnd):
         self.assert_done(result)
         rows = self.rows(output, "recovery")
         self.assertTrue(rows)
-        self.assertEqual({row["stage"] for row in rows}, {"rehearsal"})
+        self.assertEqual({row["stage"] for row in rows}, {"memory test"})
         self.assert_equal_losses(output, self.losses(unlimited))
 
     def test_auto_fits_into_the_limit(self):

@@ -106,7 +106,7 @@ class Objectives(EndToEnd):
         for name, packing in (("rows_packed", "true"), ("rows_padded", "false")):
             cut = self.run_steps(name, *settings, "training.batch_size=2", "training.micro_batching=samples",
                                  f"data.packing={packing}")
-            self.assertGreater(len(train_rows(cut)[0]["cuts"]), 1)
+            self.assertGreater(len(train_rows(cut)[0]["micro_batch_sizes"]), 1)
             self.assert_same(whole, cut)
 
     @unittest.skipUnless(PYTHON, "needs transformers")

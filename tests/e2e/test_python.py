@@ -21,6 +21,25 @@ import trainer  # noqa: E402
 
 MYPY, PEFT = python_with("mypy"), python_with("peft")
 
+# The mean loss of the rows' target tokens, with the adapter and without it.
+LOSS_IN_PEFT = """
+import json, sys, torch, trainer
+model, tokenizer = trainer.load(sys.argv[1]).eval(), trainer.load_tokenizer(sys.argv[1])
+
+def loss():
+    total, count = 0.0, 0
+    for row in map(json.loads, open(sys.argv[2])):
+        ids, labels = (torch.tensor([tokenizer(row[field]).input_ids]) for field in ("input", "target"))
+        with torch.no_grad():
+            total += model(input_ids=ids, labels=labels).loss.item() * labels.numel()
+        count += labels.numel()
+    return total / count
+
+with_adapter = loss()
+with model.disable_adapter():
+    print(with_adapter, loss())
+"""
+
 
 class Package(unittest.TestCase):
     def test_it_has_the_version_of_the_program_and_needs_no_other_package(self):
@@ -223,6 +242,18 @@ class Commands(EndToEnd):
         done = subprocess.run([PEFT, "-c", script, self.result.output_dir, output], capture_output=True, text=True,
                               env=dict(os.environ, PYTHONPATH=str(PACKAGE.parent)))
         self.assertEqual(done.stdout, "T5ForConditionalGeneration True\nPeftModelForSeq2SeqLM True\n", done.stderr)
+
+    @unittest.skipUnless(PEFT, "no Python with peft: scripts/setup --parity")
+    def test_the_loaded_model_has_the_loss_that_the_program_measures(self):
+        output, rows = self.scratch / "learned", self.data / "heldout.jsonl"
+        trainer.train("tiny_t5.yaml", {**self.keys, "output_dir": output}, lora={"target_modules": "all-linear", "r": 4}, max_steps=20,
+                      learning_rate=1e-2, show=False).wait()
+        done = subprocess.run([PEFT, "-c", LOSS_IN_PEFT, output, rows], capture_output=True, text=True,
+                              env=dict(os.environ, PYTHONPATH=str(PACKAGE.parent)))
+        with_adapter, without = map(float, done.stdout.split())
+        ours = trainer.eval(output, rows, device="cpu", model__dtype="fp32").loss
+        self.assertAlmostEqual(with_adapter, ours, delta=1e-5 * ours)
+        self.assertGreater(without, with_adapter + 0.1)  # what was learned is in the adapter
 
     def test_what_loading_needs_is_named(self):
         script = f"import trainer\ntrainer.load({str(self.result.output_dir)!r})"

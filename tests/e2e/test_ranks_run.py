@@ -124,7 +124,7 @@ class Ranks(RunOfRanks):
                 process.send_signal(number)
                 code, said = self.end_of(process)
             self.assertEqual(code, 75, said)
-            self.assertEqual(said.count("the run ends as soon as it has saved"), 1, said)
+            self.assertEqual(said.count("topping after this step"), 1, said)
             self.assertEqual(self.checkpoints(), [self.steps()[-1]])
             self.assertIn("To go on: ", said.splitlines()[-1])
         self.assert_resumes(self.steps()[-1] + 2)
@@ -160,7 +160,7 @@ class Ranks(RunOfRanks):
             self.wait_for(process, "step 1/")
             ranks = ranks_of(process.pid)
             process.send_signal(signal.SIGINT)
-            self.wait_for(process, "a second SIGINT ends it at once")
+            self.wait_for(process, "Ctrl-C again quits now")
             process.send_signal(signal.SIGINT)
             code, said = self.end_of(process)
         self.assertIn(code, (-signal.SIGINT, 75), said)  # it may have saved before
@@ -224,7 +224,7 @@ class Ranks(RunOfRanks):
         terminal.press(b"\x03")  # Ctrl-C
         self.assertEqual(terminal.finish(), 75)
         text = "\n".join(terminal.screen.rows)
-        self.assertEqual(text.count("the run ends as soon as it has"), 1, text)
+        self.assertEqual(text.count("topping after this step"), 1, text)
         self.assertNotIn("rank 1", text)
         self.assertEqual(self.checkpoints(), [self.steps()[-1]])
 

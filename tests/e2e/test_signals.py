@@ -80,7 +80,7 @@ class Signals(EndToEnd):
                 self.wait_for(process, "step 3/")
                 process.send_signal(number)
                 code, said = self.end_of(process)
-            self.assertIn("the run ends as soon as it has saved its state", said)
+            self.assertIn("topping after this step", said)
             self.assert_saved_and_ended(output, code, said, number.name)
 
     def test_a_run_that_is_stopped_again_and_again_is_the_undisturbed_one(self):
@@ -132,13 +132,13 @@ class Signals(EndToEnd):
             with self.running(output, *ENDLESS, steps, "overwrite_output_dir=true") as process:
                 self.wait_for(process, "step 1/")  # the next one takes a while
                 process.send_signal(signal.SIGINT)
-                self.wait_for(process, "a second SIGINT ends it at once")
+                self.wait_for(process, "Ctrl-C again quits now")
                 process.send_signal(signal.SIGINT)
                 code, said = self.end_of(process)
             if code != 75:
                 break
         self.assertEqual(code, -signal.SIGINT, said)
-        self.assertIn("a second time", said)
+        self.assertIn("Stopped at once", said)
         self.assertEqual(self.checkpoints(output), [])
         with self.running(output, "max_steps=2", steps) as process:
             code, said = self.end_of(process)

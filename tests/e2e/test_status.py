@@ -37,6 +37,7 @@ class Status(EndToEnd):
             yield process
         finally:
             process.kill()
+            os.set_blocking(process.stderr.fileno(), True)
             process.stderr.read()
             process.wait()
             process.stderr.close()
@@ -135,7 +136,7 @@ class Status(EndToEnd):
         table = trainer("runs", folder)
         self.assert_done(table)
         head, *rows = table.stdout.splitlines()
-        self.assertEqual(head.split(), ["run", "state", "step", "loss", "eval", "left", "last", "word"])
+        self.assertEqual(head.split(), ["run", "state", "step", "loss", "eval", "left", "last", "update"])
         self.assertEqual([row.split()[:3] for row in rows],
                          [["one", "finished", "10/10"], ["deep/er/two", "finished", "10/10"]])
         listed = json.loads(trainer("runs", folder, "--json").stdout)

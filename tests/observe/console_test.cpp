@@ -155,10 +155,10 @@ TEST(Console, EvaluationsHaveALineOtherKindsNone) {
 TEST(Console, TheStartBlockHasTwoColumns) {
   Console console({});
   const std::string block = shown_by([&] {
-    console.start({{{"model", "t5"}, {"effective batch", "128"}}}, {.total_steps = 10});
+    console.start({{{"model", "t5"}, {"memory plan", "8 GB"}}}, {.total_steps = 10});
   });
-  EXPECT_TRUE(contains(block, "model            t5\n")) << block;
-  EXPECT_TRUE(contains(block, "effective batch  128\n")) << block;
+  EXPECT_TRUE(contains(block, "model        t5\n")) << block;
+  EXPECT_TRUE(contains(block, "memory plan  8 GB\n")) << block;
 }
 
 TEST(Console, QuietShowsNothing) {

@@ -41,9 +41,10 @@ TEST(JsonlSink, ARowIsInTheFileAtOnceAndReadsBackExactly) {
 TEST(JsonlSink, KindComesFirstAndTheOrderStays) {
   TemporaryDirectory directory;
   JsonlSink sink(directory / "m.jsonl");
-  sink.write({"train", {{"step", 3}, {"loss", 0.5}, {"cuts", {4, 4, 2}}}});
-  EXPECT_EQ(read_file(directory / "m.jsonl"), R"({"kind":"train","step":3,"loss":0.5,"cuts":[4,4,2]})"
-                                              "\n");
+  sink.write({"train", {{"step", 3}, {"loss", 0.5}, {"micro_batch_sizes", {4, 4, 2}}}});
+  EXPECT_EQ(read_file(directory / "m.jsonl"),
+            R"({"kind":"train","step":3,"loss":0.5,"micro_batch_sizes":[4,4,2]})"
+            "\n");
 }
 
 TEST(JsonlSink, WhatIsNoNumberIsNull) {

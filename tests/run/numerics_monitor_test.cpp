@@ -55,7 +55,7 @@ TEST(NumericsMonitor, NamesTheSamplesThatAreToBlameAndWritesAllOfThemDown) {
   TemporaryDirectory directory;
   NumericsMonitor steps(directory / "bad_steps.jsonl", 3);
   const std::string text = said(steps, bad({1.5, kNaN, 2.5}));
-  EXPECT_TRUE(contains(text, "step 4 is not applied: loss nan, gradient norm nan")) << text;
+  EXPECT_TRUE(contains(text, "step 4 skipped: loss nan, gradient norm nan")) << text;
   EXPECT_TRUE(contains(text, "1 of 3 samples: a.jsonl:7")) << text;
   EXPECT_FALSE(contains(text, "a.jsonl:1;")) << text;
   const auto rows = rows_of(directory / "bad_steps.jsonl");

@@ -135,7 +135,7 @@ TEST_F(RunOutOfMemory, WithoutAnotherDeviceTheRehearsalEndsTheRun) {
   set_host_limit(host_memory().in_use + 1000);
   const std::string message = error_message<OutOfMemoryError>([&] { handler.rehearse(); });
   set_host_limit(0);
-  EXPECT_TRUE(contains(message, "out of memory (rehearsal)")) << message;
+  EXPECT_TRUE(contains(message, "out of memory (memory test)")) << message;
   EXPECT_FALSE(parts_.has_moved);
 }
 

@@ -83,15 +83,15 @@ TEST(Conversations, WeightsAreRemovedFromTheMessages) {
 
 TEST(Conversations, ErrorsNameTheMessage) {
   EXPECT_EQ(problem(R"({"messages": []})"), "\"messages\" is an empty list");
-  EXPECT_EQ(problem(R"({"messages": "hi"})"), "\"messages\" is string, not a list");
+  EXPECT_EQ(problem(R"({"messages": "hi"})"), "\"messages\" is a string, not a list");
   EXPECT_EQ(problem(R"({"messages": [{"role": "user", "content": "q"}, "a"]})"),
-            "message 2 is string, not an object");
+            "message 2 is a string, not an object");
   EXPECT_EQ(problem(R"({"messages": [{"content": "q"}]})"), "message 1 has no \"role\"");
   EXPECT_EQ(problem(R"({"messages": [{"role": 1, "content": "q"}]})"),
-            "message 1: \"role\" is number, not text");
+            "message 1: \"role\" is a number, not text");
   EXPECT_EQ(problem(R"({"messages": [{"role": "user"}]})"), "message 1 (user) has no \"content\"");
   EXPECT_EQ(problem(R"({"messages": [{"role": "user", "content": 5}]})"),
-            "message 1 (user): \"content\" is number, not text or a list of parts");
+            "message 1 (user): \"content\" is a number, not text or a list of parts");
   EXPECT_EQ(problem(R"({"messages": [{"role": "assistant", "content": null}]})"),
             "message 1 (assistant): \"content\" is null, and there are no \"tool_calls\"");
   EXPECT_EQ(
@@ -105,7 +105,7 @@ TEST(Conversations, ErrorsNameTheMessage) {
       "message 1: \"from\" is \"alien\"; known are human, gpt, system, function_call, observation and tool");
   EXPECT_EQ(problem(R"({"messages": [{"role": "user", "content": "q"}], "tools": "none"})"),
             "\"tools\" is a text that is not JSON");
-  EXPECT_EQ(problem(R"({"instruction": "Add", "output": 3})"), "the row: \"output\" is number, not text");
+  EXPECT_EQ(problem(R"({"instruction": "Add", "output": 3})"), "the row: \"output\" is a number, not text");
 }
 
 TEST(Conversations, IntegersBeyond64BitsInJsonThatIsTextAreRefused) {

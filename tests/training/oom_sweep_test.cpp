@@ -106,7 +106,7 @@ TEST_P(EveryAllocation, ThatFailsInARehearsalChangesNothing) {
     wanting.trainer->rehearse(batch);
     fail_host_allocation(0);
     if (wanting.recoveries.empty()) break;
-    ASSERT_EQ(wanting.stages(), std::set<std::string>{"rehearsal"});
+    ASSERT_EQ(wanting.stages(), std::set<std::string>{"memory test"});
     ASSERT_EQ(host_memory().in_use, floor) << n;
     expect_same_weights(wanting, ample, n);
   }

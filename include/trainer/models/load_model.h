@@ -46,6 +46,7 @@ struct LoadReport {
   std::vector<std::string> ignored;     // stored tensors that the model does not need
   std::map<std::string, Dtype> stored;  // the types in the files of the parameters that are plain tensors
   std::string line() const;             // a line for the log
+  std::string details() const;          // another, with --verbose
 };
 
 // Returns the model with its weights; fills in `report` if given. Throws FormatError if the directory is

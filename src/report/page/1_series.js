@@ -139,7 +139,7 @@ function marksOf(run, axis, kinds) {
   const marks = [];
   const mark = (kind, step, text, color) => { if (kinds.includes(kind)) marks.push({x: placeOf(run, step, axis), text, color}); };
   for (const row of run.recoveries) mark("recovery", row.step + 1, "out of memory: " + row.stage, "--warn");
-  for (const step of run.skipped) mark("skipped", step, "step " + step + " was not applied", "--bad");
+  for (const step of run.skipped) mark("skipped", step, "step " + step + " was skipped", "--bad");
   for (const step of run.spikes) mark("spike", step, "the loss jumped", "--c5");
   for (const start of ((run.environment || {}).starts || []).slice(1))
     mark("start", start.after_step, "resumed after step " + start.after_step, "--soft");

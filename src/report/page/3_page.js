@@ -9,7 +9,7 @@ function memoryPart(run) {
     out.push(el("h3", null, "Plan"), table(["After the first step", {text: "Bytes", class: "number"}], [
       ["peak, measured", number(bytes(plan.peak))], ["peak, planned", number(bytes(plan.planned_peak) + difference)],
       ...(plan.limit ? [["limit", number(bytes(plan.limit))]] : []), ...parts,
-      ["batch_size", number(whole(plan.batch_size))], ["blocks recomputed", number(whole(plan.recompute_blocks))]]));
+      ["batch_size", number(whole(plan.batch_size))], ["layers with gradient checkpointing", number(whole(plan.recompute_blocks))]]));
   }
   out.push(el("h3", null, "Recoveries from running out of memory"));
   out.push(run.recoveries.length ? table([number("After step"), "Where", number("Asked"), number("Free"), "Samples", "Message"],
@@ -62,8 +62,8 @@ function dataPart(run) {
   const out = [table(["", ...sets.map(([name]) => ({text: name, class: "number"}))], [
     ["name", ...sets.map(([, s]) => s.name)], ["kind", ...sets.map(([, s]) => s.kind)],
     ...["rows", "samples", "tokens", "supervised_tokens"].map(key => [key.replace("_", " "), ...sets.map(([, s]) => number(whole(s[key])))]),
-    ...[["truncated", "truncated"], ["malformed", "malformed"], ["unknown", "with unknown characters"], ["duplicates", "repeated"],
-      ["nothing_to_learn", "that teach nothing"]].map(([key, name]) => [name, ...sets.map(([, s]) => counted(s[key]))])])];
+    ...[["truncated", "truncated"], ["malformed", "skipped"], ["unknown", "with unknown characters"], ["duplicates", "repeated"],
+      ["nothing_to_learn", "without trainable tokens"]].map(([key, name]) => [name, ...sets.map(([, s]) => counted(s[key]))])])];
   if (report.epoch && report.epoch.padding)
     out.push(el("p", {class: "small soft"}, `${whole(report.epoch.steps)} steps of ${whole(report.epoch.effective_batch_size)} samples in an epoch; ${percent(report.epoch.padding.share)} of what is computed is padding.`));
   for (const [name, set] of sets) {

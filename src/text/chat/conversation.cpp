@@ -46,7 +46,7 @@ void read_arguments(Json& function, const std::string& where) {
 // DataError that names the call.
 Json tool_calls_of(Json calls, const std::string& where) {
   for (Json& call : calls) {
-    if (!call.is_object()) throw DataError(concat(where, ": a call is ", call.type_name(), ", no object"));
+    if (!call.is_object()) throw DataError(concat(where, ": a call is ", type_text(call), ", no object"));
     if (!value_of(call, "function")) call = framed(std::move(call));
     Json& function = call["function"];
     if (!function.is_object() || !value_of(function, "name"))
@@ -102,8 +102,7 @@ void check_content(const Json& message, const std::string& where) {
     throw DataError(concat(where, ": \"content\" is null, and there are no \"tool_calls\""));
   }
   if (!content->is_string() && !content->is_array())
-    throw DataError(
-        concat(where, ": \"content\" is ", content->type_name(), ", not text or a list of parts"));
+    throw DataError(concat(where, ": \"content\" is ", type_text(*content), ", not text or a list of parts"));
   if (content->is_array()) check_parts(*content, where);
 }
 
@@ -168,12 +167,12 @@ Json translated(const Json& message, const std::string& where) {
 
 void add_messages(Conversation& out, const Json& messages, const char* field, bool share_gpt) {
   if (!messages.is_array())
-    throw DataError(concat("\"", field, "\" is ", messages.type_name(), ", not a list"));
+    throw DataError(concat("\"", field, "\" is ", type_text(messages), ", not a list"));
   if (messages.empty()) throw DataError(concat("\"", field, "\" is an empty list"));
   for (size_t i = 0; i < messages.size(); i++) {
     const std::string where = concat("message ", i + 1);
     const Json& message = messages[i];
-    if (!message.is_object()) throw DataError(concat(where, " is ", message.type_name(), ", not an object"));
+    if (!message.is_object()) throw DataError(concat(where, " is ", type_text(message), ", not an object"));
     if (share_gpt && message.contains("from")) {
       add(out, translated(message, where), where);
     } else {
@@ -234,7 +233,7 @@ Conversation read_conversation(const Json& row, ConversationForm form) {
   }
   if (const Json* variables = value_of(row, "chat_template_kwargs")) {
     if (!variables->is_object())
-      throw DataError(concat("\"chat_template_kwargs\" is ", variables->type_name(), ", not an object"));
+      throw DataError(concat("\"chat_template_kwargs\" is ", type_text(*variables), ", not an object"));
     if (!variables->empty()) out.variables = *variables;
   }
   return out;

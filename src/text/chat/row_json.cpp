@@ -18,11 +18,17 @@ const Json* value_of(const Json& object, const char* key) {
   return found == object.end() || found->is_null() ? nullptr : &*found;
 }
 
+std::string type_text(const Json& value) {
+  const std::string name = value.type_name();
+  if (value.is_null()) return name;
+  return concat(name.find_first_of("ao") == 0 ? "an " : "a ", name);
+}
+
 std::string required_text(const Json& object, const char* key, const std::string& where) {
   const auto found = object.find(key);
   if (found == object.end()) throw DataError(concat(where, " has no \"", key, "\""));
   if (!found->is_string())
-    throw DataError(concat(where, ": \"", key, "\" is ", found->type_name(), ", not text"));
+    throw DataError(concat(where, ": \"", key, "\" is ", type_text(*found), ", not text"));
   return *found;
 }
 
@@ -55,7 +61,7 @@ Json list_of(const Json& value, const std::string& name) {
     if (!parsed) throw DataError(concat(name, " is a text that is not JSON", why_not_json(text)));
     list = std::move(*parsed);
   }
-  if (!list.is_array()) throw DataError(concat(name, " is ", list.type_name(), ", not a list"));
+  if (!list.is_array()) throw DataError(concat(name, " is ", type_text(list), ", not a list"));
   return list;
 }
 
@@ -63,7 +69,7 @@ void check_parts(const Json& content, const std::string& where) {
   for (size_t i = 0; i < content.size(); i++) {
     const Json& part = content[i];
     const std::string what = concat(where, ": part ", i + 1, " of \"content\"");
-    if (!part.is_object()) throw DataError(concat(what, " is ", part.type_name(), ", not an object"));
+    if (!part.is_object()) throw DataError(concat(what, " is ", type_text(part), ", not an object"));
     const Json* type = value_of(part, "type");
     const bool is_text = !type || *type == "text";
     if (!is_text) {

@@ -11,6 +11,9 @@ namespace trainer {
 // Returns the value of a key; nullptr if it is missing or null.
 const nlohmann::ordered_json* value_of(const nlohmann::ordered_json& object, const char* key);
 
+// "a number", "an object", "null"
+std::string type_text(const nlohmann::ordered_json& value);
+
 // Returns the text of a key. Throws if it is missing or no text.
 std::string required_text(const nlohmann::ordered_json& object, const char* key, const std::string& where);
 

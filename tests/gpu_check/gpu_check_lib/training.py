@@ -92,7 +92,7 @@ def figures_of(rows, seconds, card_used):
     return {"steps": len(steps), "tokens_per_second": rate(steps), "all_tokens_per_second": rate(steps, "tokens"),
             "step_seconds": statistics.median(row["step_seconds"] for row in (steps[WARM_UP:] or steps)),
             "start_seconds": round(seconds - sum(row["step_seconds"] for row in steps), 1),
-            "cuts": steps[-1]["cuts"], "recomputed_blocks": steps[-1].get("recomputed_blocks"),
+            "micro_batch_sizes": steps[-1]["micro_batch_sizes"], "recomputed_blocks": steps[-1].get("recomputed_blocks"),
             "planned": memory.get("planned_peak"), "planned_reserve": memory.get("planned_reserve"),
             "peak": max(row["memory_peak"] for row in steps),
             "reserved": max(row["memory_reserved"] for row in steps), "limit": steps[-1].get("memory_limit"),
