@@ -21,6 +21,7 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/resolve_names.h"
+#include "config/presets.h"
 #include "formats/json_file.h"
 #include "formats/json_problem.h"
 #include "text/tokenizer/json_reader.h"
@@ -308,6 +309,7 @@ void add_tokenize(CLI::App& command) {
   command.callback([options] {
     require_option(options->model, "tokenize", "--model DIR");
     require_option(options->input, "tokenize", "--input FILE");
+    options->chat_template = chat_template_file(options->chat_template);
     options->model = resolve_model_name(options->model, hub::ModelParts::tokenizer);
     tokenize(*options);
   });

@@ -58,6 +58,18 @@ std::string shown(const std::set<std::string>& characters) {
   return text;
 }
 
+std::vector<std::string> problems_of(const RowCount& rows) {
+  constexpr size_t kLong = 80;
+  std::vector<std::string> lines;
+  std::map<std::string, std::string> said;  // where
+  for (const NamedRow& row : rows.first) {
+    const auto [before, is_new] = said.emplace(row.note, row.origin);
+    const bool again = !is_new && row.note.size() > kLong;
+    lines.push_back(concat(row.origin, ": ", again ? "the same as in " + before->second : row.note));
+  }
+  return lines;
+}
+
 std::string blanks_named(const std::set<std::string>& characters) {
   constexpr size_t kShown = 20;
   const std::map<std::string, const char*> names{{"\n", "line ends"},
@@ -135,8 +147,7 @@ bool kind_has_target(DataKind kind) { return kind == DataKind::seq2seq || kind =
 bool DataReport::has_target() const { return kind_has_target(kind) || target.lengths.count() > 0; }
 
 std::string DataReport::malformed_text() const {
-  std::vector<std::string> lines;
-  for (const NamedRow& row : malformed.first) lines.push_back(concat(row.origin, ": ", row.note));
+  const std::vector<std::string> lines = problems_of(malformed);
   if (malformed.count == 1) return lines.front();
   const int64_t more = malformed.count - static_cast<int64_t>(lines.size());
   return concat(grouped(malformed.count), " of ", grouped(rows), " rows cannot be used:\n  ",

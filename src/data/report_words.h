@@ -24,6 +24,9 @@ std::string counted(int64_t count, const char* what);
 // when it differs from the one before.
 std::string places(const RowCount& rows, bool twins = false);
 
+// "a.jsonl:3: PROBLEM" for each row that is named; a long problem is written once.
+std::vector<std::string> problems_of(const RowCount& rows);
+
 // "{ } ~ …", the first ones
 std::string shown(const std::set<std::string>& characters);
 
@@ -47,6 +50,10 @@ std::vector<Reason> reasons(const DataReport& report);
 
 // Why no sample of these data teaches anything.
 std::string why_nothing_to_learn(const DataReport& report, int64_t max_length);
+
+// Returns the sample as the report shows it, line by line: what is learned is in colour, or in [[ ]].
+std::vector<std::string> sample_lines(const SampleView& sample, const DataReport& report,
+                                      const TextStyle& style);
 
 // Logs the lines, each after `start`; those that warn ("warning: ..." in the line) as warnings.
 void log_report(const std::string& start, const std::vector<std::string>& lines);
