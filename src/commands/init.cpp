@@ -29,7 +29,6 @@
 namespace trainer {
 namespace {
 
-constexpr int64_t kRowsToHoldOut = 100;  // with fewer, a share of them says nothing
 constexpr int64_t kSmallModel = 1'000'000'000;
 
 // Returns the memory that a run may use by default of a card, or (0) of this machine.
@@ -246,8 +245,8 @@ Config with_rows(Config config, const RowsFound& rows) {
   const std::vector<DataSource> train = config.data.train;
   config.data = rows.data;
   config.data.train = train;
-  if (rows.usable >= kRowsToHoldOut) {
-    config.data.eval.held_out = 0.05;
+  if (rows.holds_out) {
+    config.data.eval.held_out = kHeldOut;
     config.training.eval_strategy = IntervalStrategy::epoch;
   }
   return config;

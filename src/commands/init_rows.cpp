@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
 
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
@@ -27,6 +28,8 @@ namespace {
 
 constexpr int64_t kNoLimit = 10'000'000;  // of a length, while lengths are counted
 constexpr int64_t kLongestChosen = 8192;  // tokens; a longer length is the user's decision
+constexpr int64_t kRowsToHoldOut = 100;   // with fewer, a share of them says nothing
+constexpr int64_t kSurelyHeldOut = 1000;  // of so many rows, at least one is held out
 constexpr int64_t kLengthStep = 128;      // lengths are multiples of it
 
 std::string shown_fields(const FieldChoice& choice) {
@@ -78,8 +81,8 @@ bool writes_functions(const ChatTemplate& chat_template) {
   return able.tools && able.calls && able.results;
 }
 
-Dataset opened(const Config& base, const DataConfig& data, const InitOptions& options, const RowsModel& model,
-               const Tokenizer& tokenizer) {
+// The configuration with which all of the rows are seen, in their whole length.
+Config config_for(const Config& base, const DataConfig& data, const InitOptions& options) {
   Config config = base;
   config.model.path = options.model_path;
   config.data = data;
@@ -88,7 +91,28 @@ Dataset opened(const Config& base, const DataConfig& data, const InitOptions& op
   config.data.chat_template = chat_template_file(data.chat_template);
   config.data.max_length = config.data.max_source_length = config.data.max_target_length = kNoLimit;
   config.data.bad_rows = BadRows::skip;
-  return Dataset::open_train(config, tokenizer, model.encoder_decoder);
+  return config;
+}
+
+Dataset opened(const Config& base, const DataConfig& data, const InitOptions& options, const RowsModel& model,
+               const Tokenizer& tokenizer) {
+  return Dataset::open_train(config_for(base, data, options), tokenizer, model.encoder_decoder);
+}
+
+// Which rows are held out depends on their contents: of a few, it may be none.
+bool can_hold_out(const Config& config, const Dataset& rows, const Tokenizer& tokenizer) {
+  std::set<uint64_t> contents;
+  for (int64_t i = 0; i < rows.size() && std::ssize(contents) < kSurelyHeldOut; i++)
+    contents.insert(rows.content(i));
+  if (std::ssize(contents) < kRowsToHoldOut) return false;
+  if (std::ssize(contents) >= kSurelyHeldOut) return true;
+  Config held_out = config;
+  held_out.data.eval.held_out = kHeldOut;
+  try {
+    return Dataset::open_eval(held_out, tokenizer, rows.encoder_decoder()).size() > 0;
+  } catch (const DataError&) {
+    return false;
+  }
 }
 
 // "40 x field "target" is null, 5 x ...". Numbers in a reason differ from row to row.
@@ -229,8 +253,13 @@ FieldChoice settle_fields(const Columns& columns, const InitOptions& options, bo
   log::info(concat("columns, in the first ", counted(columns.rows, "row"), ":"));
   for (const std::string& line : columns.lines()) log::info("  " + line);
   const FieldChoice given{kind_named(options.kind), options.input, options.target, ""};
-  FieldChoice choice = choose_columns(columns, given, encoder_decoder);
-  if (choice.sure || options.yes) return choice;
+  const FieldChoice choice = choose_columns(columns, given, encoder_decoder);
+  if (choice.sure || options.yes) {
+    log::info(concat("what is read: ", choice.input.empty() ? choice.reason : one_line(choice.input, 80),
+                     choice.target.empty() ? "" : "; what is learned: ", one_line(choice.target, 80),
+                     choice.input.empty() ? "" : concat(" (", choice.reason, ")")));
+    return choice;
+  }
   if (options.ask) return asked_fields(columns, choice, options, encoder_decoder);
   throw of_family(ErrorCode::data_fields,
                   ConfigError(concat(
@@ -264,11 +293,11 @@ RowsFound look_at_rows(const Config& base, const FieldChoice& fields, const Init
   found.usable = report.rows - report.malformed.count;
   found.data.chat_template = opened_rows.chat_template;
   found.template_note = opened_rows.note;
-  found.rows_note = concat(counted(found.usable, "row"), ": ", one_line(report.input_field, 80),
-                           report.target_field.empty() ? "" : " -> ", one_line(report.target_field, 80), " (",
-                           fields.reason, ").");
+  found.rows_note =
+      concat(counted(found.usable, "row"), ": ", fields_text(report), " (", fields.reason, ").");
   note_bad_rows(rows, found);
   choose_lengths(rows, model, found);
+  found.holds_out = can_hold_out(config_for(base, found.data, options), rows, *tokenizer);
   log_report("", report.lines());
   for (const std::string* note : {&found.template_note, &found.bad_rows_note})
     if (!note->empty()) log::info(*note);

@@ -13,6 +13,8 @@
 
 namespace trainer {
 
+constexpr double kHeldOut = 0.05;  // the share of the rows that is held out, for evaluation
+
 // What decides about the rows and is known of the model.
 struct RowsModel {
   std::filesystem::path path;
@@ -25,6 +27,7 @@ struct RowsFound {
   DataConfig data;
   bool looked_at = false;  // else the model has no tokenizer
   int64_t rows = 0, usable = 0;
+  bool holds_out = false;  // some rows, for evaluation
   std::string rows_note, template_note, bad_rows_note, length_note, target_length_note;
 };
 

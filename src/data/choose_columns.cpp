@@ -68,6 +68,8 @@ class Chooser {
     if (!given_.input.empty()) check_template(columns_, given_.input, "--input");
     if (!given_.target.empty()) check_template(columns_, given_.target, "--target");
     const bool named = !given_.input.empty() || !given_.target.empty();
+    if (named && given_.kind == DataKind::chat)
+      throw ConfigError("init: --kind chat takes conversations, and no --input or --target; leave one out");
     if (given_.kind == DataKind::text) return running_text(given_.input);
     if (!given_.input.empty() && !given_.target.empty()) return pair(given_.input, given_.target, "as given");
     const bool may_be_chat = !named && (given_.kind == DataKind::automatic || given_.kind == DataKind::chat);

@@ -120,8 +120,7 @@ void add_rows(Page& page, const DataReport& report) {
   for (const std::string& problem : problems_of(report.malformed)) page.row("", problem);
   if (!report.template_date.empty()) page.row("date", date_text(report));
   const bool changed = report.samples != report.rows;
-  page.row("samples", concat(grouped(report.samples), ", ", name_of(report.kind), ": ", report.input_field,
-                             report.target_field.empty() ? "" : " -> " + report.target_field));
+  page.row("samples", concat(grouped(report.samples), ", ", name_of(report.kind), ": ", fields_text(report)));
   if (changed && report.dropped_rows + report.split_rows > 0)
     page.row("", concat(counted(report.dropped_rows, "row"), " left out, ", grouped(report.split_rows),
                         " split, longer than ", length_key(report.kind, false)));

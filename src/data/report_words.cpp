@@ -58,6 +58,12 @@ std::string shown(const std::set<std::string>& characters) {
   return text;
 }
 
+std::string fields_text(const DataReport& report) {
+  constexpr size_t kLongest = 200;
+  const std::string input = one_line(report.input_field, kLongest);
+  return report.target_field.empty() ? input : concat(input, " -> ", one_line(report.target_field, kLongest));
+}
+
 std::vector<std::string> problems_of(const RowCount& rows) {
   constexpr size_t kLong = 80;
   std::vector<std::string> lines;

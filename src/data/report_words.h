@@ -24,6 +24,9 @@ std::string counted(int64_t count, const char* what);
 // when it differs from the one before.
 std::string places(const RowCount& rows, bool twins = false);
 
+// "question -> answer", on one line.
+std::string fields_text(const DataReport& report);
+
 // "a.jsonl:3: PROBLEM" for each row that is named; a long problem is written once.
 std::vector<std::string> problems_of(const RowCount& rows);
 

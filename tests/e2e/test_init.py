@@ -241,11 +241,15 @@ class AnyRows(EndToEnd):
             self.assertIn(word, " ".join(text.replace("#", "").split()))
 
     def test_lengths_come_from_all_rows(self):
-        rows = [{"prompt": "one", "completion": "two"}] * 600 + [{"prompt": "word " * 900, "completion": "two"}]
+        rows = [{"prompt": f"{i}", "completion": "two"} for i in range(600)] + [{"prompt": "word " * 900, "completion": "two"}]
         path = self.rows("long.jsonl", rows)
         result, out = self.init("long", path, model=self.model)
         text = " ".join(self.assert_ready(result, out, "max_length: 128").replace("#", "").split())
         self.assertIn("1 (0.2 %) is longer and truncated", text)
+
+    def test_rows_that_repeat_are_not_held_out(self):
+        result, out = self.init("repeat", self.rows("repeat.jsonl", [{"prompt": "one", "completion": "two"}] * 300), model=self.model)
+        self.assertNotIn("eval:", self.assert_ready(result, out))
 
     def test_a_mistake_in_the_data_is_found_before_the_model_is_looked_at(self):
         result, out = self.init("early", self.rows("empty.jsonl", []), model=self.scratch / "no-such-model")
@@ -258,12 +262,18 @@ class AnyRows(EndToEnd):
         self.assertNotIn("parameters", result.stderr)
 
     def test_what_doctor_would_refuse_is_not_written(self):
-        folder = self.scratch / "broken-weights"
-        shutil.copytree(self.t5, folder)
-        (folder / "model.safetensors").write_bytes(b"nothing")
-        result, out = self.init("refused", self.table("sums2.csv", ["text", "summary"], QUESTIONS), model=folder)
-        self.assertNotEqual(result.returncode, 0)
-        self.assertIn("nothing is written", result.stderr)
+        folder = self.scratch / "no-runs"
+        folder.mkdir()
+        (folder / "runs").write_text("a file where the folder of the run would be")
+        path = self.table("sums2.csv", ["text", "summary"], QUESTIONS)
+        result = subprocess.run([TRAINER, "init", "--model", self.t5, "--data", path, "--card", "cpu", "--out", "my.yaml"],
+                                cwd=folder, capture_output=True, text=True, timeout=120)
+        self.assert_refused(result, 4, "nothing is written", "output")
+        self.assertEqual([entry.name for entry in folder.iterdir()], ["runs"])
+        shutil.copytree(self.t5, folder / "t5")
+        (folder / "t5" / "model.safetensors").write_bytes(b"nothing")
+        result, out = self.init("refused", path, model=folder / "t5")
+        self.assert_refused(result, 4, "damaged or incomplete")
         self.assertFalse(out.exists())
 
     def test_a_terminal_is_asked_at_most_six_questions(self):

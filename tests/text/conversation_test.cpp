@@ -75,6 +75,9 @@ TEST(Conversations, UnknownRolesAreRefusedWithThoseThatAreKnown) {
   EXPECT_TRUE(message.starts_with("message 2: the role \"asistant\" is not known; known are user (human"))
       << message;
   EXPECT_NO_THROW(refuse_unknown_roles(odd, nullptr, LossOn::everything));
+  const Conversation answered = read(R"({"messages": [{"role": "critic", "content": "q"},
+    {"role": "assistant", "content": "a"}]})");
+  EXPECT_NO_THROW(refuse_unknown_roles(answered, nullptr, LossOn::all_turns));
   const ChatTemplate names_it({{"default", {"{% if messages[0].role == 'asistant' %}{% endif %}", "t"}}}, {});
   EXPECT_NO_THROW(refuse_unknown_roles(odd, &names_it, LossOn::all_turns));
 }

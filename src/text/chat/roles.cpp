@@ -10,9 +10,12 @@
 #include "trainer/base/strings.h"
 
 #include "base/text.h"
+#include "base/warn_once.h"
 
 namespace trainer {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 struct Synonym {
   std::string_view name, role;
@@ -41,6 +44,11 @@ constexpr std::array<Synonym, 18> kSynonyms{{{"human", "user"},
 constexpr std::array<std::string_view, 6> kRoles{"system", "user",      "assistant",
                                                  "tool",   "developer", "ipython"};
 
+constexpr const char* kKnown =
+    "known are user (human, prompter), assistant (gpt, bot, chatbot, model, ai, agent), system, developer, "
+    "and "
+    "tool (function, observation, tool_response), and those that the chat template names";
+
 }  // namespace
 
 std::string role_named(const std::string& name) {
@@ -52,14 +60,15 @@ std::string role_named(const std::string& name) {
 void refuse_unknown_roles(const Conversation& conversation, const ChatTemplate* chat_template,
                           LossOn loss_on) {
   if (loss_on == LossOn::everything) return;
+  bool has_answer = false;
+  for (const Json& message : conversation.messages) has_answer |= message["role"] == "assistant";
   for (size_t i = 0; i < conversation.messages.size(); i++) {
     const std::string role = conversation.messages[i]["role"];
     if (std::ranges::find(kRoles, role) != kRoles.end()) continue;
     if (chat_template != nullptr && chat_template->reads(role)) continue;
-    throw DataError(concat("message ", i + 1, ": the role \"", one_line(role, 60),
-                           "\" is not known; known are user (human, prompter), assistant (gpt, bot, chatbot, "
-                           "model, ai, agent), system, developer, and tool (function, observation, "
-                           "tool_response); another one counts if the chat template names it"));
+    const std::string text = concat("the role \"", one_line(role, 60), "\" is not known; ", kKnown);
+    if (!has_answer) throw DataError(concat("message ", i + 1, ": ", text));
+    warn_once(concat("data: ", text, "; such messages are not learned"));
   }
 }
 

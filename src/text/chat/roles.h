@@ -11,8 +11,9 @@ namespace trainer {
 // that are not known are returned as they are.
 std::string role_named(const std::string& name);
 
-// Throws a DataError that names the first message whose role is not known, and those that are. A role that
-// the template (nullptr: none) names is known; with LossOn::everything, all are.
+// Throws a DataError that names the first message whose role is not known, and those that are; if the
+// conversation has an answer all the same, warns once. A role that the template (nullptr: none) names is
+// known; with LossOn::everything, all are.
 void refuse_unknown_roles(const Conversation& conversation, const ChatTemplate* chat_template,
                           LossOn loss_on);
 
