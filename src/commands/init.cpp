@@ -1,5 +1,7 @@
 // trainer init: a first configuration, from a look at the data and from memory plans.
 #include <algorithm>
+#include <filesystem>
+#include <map>
 #include <optional>
 #include <unistd.h>
 
@@ -23,6 +25,7 @@
 #include "config/memory_file.h"
 #include "config/weight_formats.h"
 #include "data/columns.h"
+#include "data/data_files.h"
 #include "ops/cpu_products.h"
 #include "run/end_of_run.h"
 
@@ -203,6 +206,12 @@ bool counts_here(const Finding& finding, bool here) {
   return here || !of_machine;
 }
 
+// Of a name on the hub, only the tokenizer has been downloaded.
+bool has_weights(const std::filesystem::path& model) {
+  return std::ranges::any_of(std::filesystem::directory_iterator(model),
+                             [](const auto& entry) { return entry.path().extension() == ".safetensors"; });
+}
+
 // Keeps in the options what `trainer doctor` will say of the file.
 void check_as_doctor(InitOptions& options, const ModelFacts& model, int64_t card) {
   const config::MemoryFile file(options.yaml);
@@ -211,7 +220,8 @@ void check_as_doctor(InitOptions& options, const ModelFacts& model, int64_t card
   config.data.train = options.data_paths;
   Checkup checkup;
   const bool here = card == 0 || has_gpu();
-  if (here || model.parameters < kSmallModel) {
+  const bool waits = options.model != options.model_path && !has_weights(model.rows.path);
+  if (!waits && (here || model.parameters < kSmallModel)) {
     const QuietLog quiet;
     set_cpu_products(config.training.cpu_products);
     check_run(checkup, config);
@@ -237,15 +247,48 @@ void check_as_doctor(InitOptions& options, const ModelFacts& model, int64_t card
   }
   options.problem = join(problems, "\n  ");
   options.verdict =
-      here ? checkup.conclusion()
-           : "planned for a GPU that this machine has not; `trainer doctor` there checks the rest";
+      waits  ? "the run downloads the weights; then `trainer doctor` can check the rest"
+      : here ? checkup.conclusion()
+             : "planned for a GPU that this machine has not; `trainer doctor` there checks the rest";
 }
 
-Config with_rows(Config config, const RowsFound& rows) {
+enum class FolderPart { train, validation, test, other };
+
+// By the first word of the name, or of the folder in it: train-00001.csv, validation/part.csv.
+FolderPart part_of(const std::filesystem::path& name) {
+  const std::string first = lower_case(name.begin()->string());
+  const std::string word = first.substr(0, first.find_first_not_of("abcdefghijklmnopqrstuvwxyz"));
+  const auto is = [&](std::initializer_list<const char*> words) {
+    return std::ranges::count(words, word) > 0;
+  };
+  if (is({"train", "training"})) return FolderPart::train;
+  if (is({"validation", "valid", "val", "dev", "eval", "evaluation"})) return FolderPart::validation;
+  return is({"test", "testing"}) ? FolderPart::test : FolderPart::other;
+}
+
+// A folder of train.csv and test.csv must not be trained on as a whole.
+void separate_parts(InitOptions& options) {
+  if (options.data.size() != 1 || !std::filesystem::is_directory(options.data_paths.front().path)) return;
+  const DataSource folder = options.data_paths.front();
+  std::map<FolderPart, std::vector<DataSource>> parts;
+  for (const std::filesystem::path& file : data_files(folder))
+    parts[part_of(file.lexically_relative(folder.path))].emplace_back(file.string());
+  if (parts.size() < 2 || !parts.contains(FolderPart::train) || parts.contains(FolderPart::other)) return;
+  options.data = options.data_paths = parts[FolderPart::train];
+  options.eval =
+      parts.contains(FolderPart::validation) ? parts[FolderPart::validation] : parts[FolderPart::test];
+  log::info(concat(folder.path, ": its files are named by their parts: ", options.data.size(),
+                   " to train on, ", options.eval.size(), " to evaluate"));
+}
+
+Config with_rows(Config config, const InitOptions& options, const RowsFound& rows) {
   const std::vector<DataSource> train = config.data.train;
   config.data = rows.data;
   config.data.train = train;
-  if (rows.holds_out) {
+  if (!options.eval.empty()) {
+    config.data.eval.sources = options.eval;
+    config.training.eval_strategy = IntervalStrategy::epoch;
+  } else if (rows.holds_out) {
     config.data.eval.held_out = kHeldOut;
     config.training.eval_strategy = IntervalStrategy::epoch;
   }
@@ -255,13 +298,14 @@ Config with_rows(Config config, const RowsFound& rows) {
 void write_first_configuration(InitOptions& options) {
   set_up_cpu(0);
   if (!options.card.empty()) settle_card(options);  // a mistake in it comes first
+  separate_parts(options);
   const Columns columns = look_at_columns(options.data_paths, "");
   const ModelFacts model = look_at_model(options.model_path);
   const FieldChoice fields = settle_fields(columns, options, model.rows.encoder_decoder);
   const int64_t card = settle_card(options);
   const Config base = beginning(options, card, model);
   const RowsFound rows = look_at_rows(base, fields, options, model.rows);
-  const Chosen chosen = choose(with_rows(base, rows), options, card, model);
+  const Chosen chosen = choose(with_rows(base, options, rows), options, card, model);
   InitNotes notes{
       .title = concat(options.model, " (", grouped(model.parameters), " parameters) on ",
                       card == 0 ? "the CPU" : concat("a card of ", bytes_string(card)), "."),

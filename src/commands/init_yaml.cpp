@@ -80,7 +80,9 @@ void write_data(Writer& writer, const Config& config, const RowsFound& rows) {
   if (!config.data.target.empty()) writer.key("target");
   if (!config.data.chat_template.empty()) writer.key("chat_template", rows.template_note);
   if (config.data.bad_rows == BadRows::skip) writer.key("bad_rows", rows.bad_rows_note);
-  if (!config.data.eval.empty()) writer.key("eval", "This share of the rows is held out, for evaluation.");
+  if (!config.data.eval.empty())
+    writer.key("eval", config.data.eval.held_out > 0 ? "This share of the rows is held out, for evaluation."
+                                                     : "The files of the folder that are named so.");
   write_lengths(writer, config, rows);
 }
 

@@ -117,6 +117,7 @@ struct InitOptions {
   static constexpr const char* kCommand = "init";
   std::string model, model_path;  // as the file will name it; where it is, as PlanOptions::config.model.path
   std::vector<DataSource> data, data_paths;  // the same for data.train
+  std::vector<DataSource> eval;              // files of a folder that are named as such
   std::string kind = "auto", input, target;  // as data.* has them; empty: found from the columns
   std::string card;  // the memory of the GPU, "24GB"; "cpu"; "": is asked, or what this machine has
   std::string method = "auto";  // auto, full, lora, qlora

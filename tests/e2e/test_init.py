@@ -200,6 +200,14 @@ class AnyRows(EndToEnd):
         result, out = self.init("folder", folder)
         self.assert_ready(result, out, "input: question", "target: answer", "120 rows")
 
+    def test_a_folder_whose_files_are_named_by_their_parts(self):
+        folder = self.scratch / "parts"
+        folder.mkdir(exist_ok=True)
+        for name in ("train", "test"):
+            self.table(f"parts/{name}.csv", ["text", "summary"], QUESTIONS)
+        result, out = self.init("parts", folder)
+        self.assert_ready(result, out, f"train: [{folder / 'train.csv'}]", f"eval: [{folder / 'test.csv'}]", "eval_strategy: epoch")
+
     def test_translations_inside_of_objects(self):
         path = self.rows("opus.jsonl", [{"translation": {"en": question, "de": answer}} for question, answer in QUESTIONS])
         result, out = self.init("opus", path)
