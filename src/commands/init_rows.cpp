@@ -276,7 +276,7 @@ RowsFound look_at_rows(const Config& base, const FieldChoice& fields, const Init
   found.data.kind = fields.kind;
   found.data.input = fields.input;
   found.data.target = fields.target;
-  if (!model.has_tokenizer) {
+  if (!model.has_tokenizer && !std::filesystem::is_directory(model.path)) {  // only the shape of a model
     log::warning(concat("the rows are not read: ", model.path.string(), " has no tokenizer"));
     return found;
   }
