@@ -3,7 +3,6 @@
 #include <functional>
 #include <iostream>
 #include <memory>
-#include <optional>
 #include <sstream>
 #include <string>
 #include <unistd.h>
@@ -11,11 +10,12 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
-#include "base/text.h"
+#include "base/foreign_errors.h"
 #include "cli/commands.h"
 #include "cli/new_file.h"
 #include "cli/open_core.h"
 #include "cli/resolve_names.h"
+#include "config/value.h"
 
 namespace trainer::cli {
 namespace {
@@ -23,20 +23,10 @@ namespace {
 struct InitWords {
   InitOptions options;
   std::vector<std::string> data;
-  std::string card, out;
-  bool yes = false;
 };
 
 bool asks(const InitWords& words) {
-  return !words.yes && ::isatty(STDIN_FILENO) == 1 && ::isatty(STDERR_FILENO) == 1;
-}
-
-// The memory of a card in bytes, 0 for cpu. A bare number means GB.
-std::optional<int64_t> card_bytes(const std::string& text) {
-  if (text == "cpu") return 0;
-  const bool bare = !text.empty() && text.find_first_not_of("0123456789.") == std::string::npos;
-  const std::optional<int64_t> bytes = parse_byte_size(bare ? text + "GB" : text);
-  return bytes && *bytes > 0 ? bytes : std::nullopt;
+  return !words.options.yes && ::isatty(STDIN_FILENO) == 1 && ::isatty(STDERR_FILENO) == 1;
 }
 
 // Asks until `problem_of` has no objection. Nothing is written yet, so that the end of the input ends it all.
@@ -55,7 +45,9 @@ std::string ask(const std::string& question, const std::string& otherwise,
   }
 }
 
+// A name with blanks is one file if it exists, and several otherwise.
 std::vector<std::string> split(const std::string& text) {
+  if (std::filesystem::exists(text)) return {text};
   std::istringstream words(text);
   std::vector<std::string> parts;
   for (std::string part; words >> part;) parts.push_back(part);
@@ -65,22 +57,21 @@ std::vector<std::string> split(const std::string& text) {
 void ask_for_missing(InitWords& words) {
   InitOptions& options = words.options;
   if (options.model.empty()) {
-    options.model = ask("Model: its directory or name", "", [](const auto&) { return ""; });
+    options.model = options.ask("Model: its directory or name", "", [](const std::string& answer) {
+      const bool is_path = answer.starts_with('/') || answer.starts_with('.');
+      return is_path && !std::filesystem::exists(answer) ? answer + " does not exist" : std::string();
+    });
   }
   if (words.data.empty()) {
-    words.data = split(ask("Training data: files, folders or patterns", "", [](const std::string& answer) {
-      for (const std::string& path : split(answer)) {
-        const bool plain = path.find_first_of("*?[") == std::string::npos;
-        if (plain && path.find('.') != std::string::npos && !std::filesystem::exists(path))
-          return path + " does not exist";
-      }
-      return std::string();
-    }));
-  }
-  if (words.card.empty()) {
-    words.card = ask("Memory of the card (24GB), or cpu", "", [](const std::string& answer) {
-      return std::string(card_bytes(answer) ? "" : "give a size such as 24GB, or cpu");
-    });
+    words.data =
+        split(options.ask("Training data: files, folders or patterns", "", [](const std::string& answer) {
+          for (const std::string& path : split(answer)) {
+            const bool plain = path.find_first_of("*?[") == std::string::npos;
+            if (plain && path.find('.') != std::string::npos && !std::filesystem::exists(path))
+              return path + " does not exist";
+          }
+          return std::string();
+        }));
   }
 }
 
@@ -96,37 +87,70 @@ void resolve(InitOptions& options, const std::vector<std::string>& data) {
   config.model.path = options.model;
   for (const std::string& path : data) config.data.train.emplace_back(path);
   options.data = config.data.train;
+  config.model.path = config::expand_home(config.model.path);
+  for (DataSource& source : config.data.train) source.path = config::expand_home(source.path);
   resolve_names(config, {.model = hub::ModelParts::tokenizer, .adapter = false, .eval = false});
   options.model_path = config.model.path;
   options.data_paths = config.data.train;
 }
 
-void run_init(InitWords& words) {
-  const bool asking = asks(words);
-  if (!words.out.empty()) require_new_file(words.out, "init");
-  const bool asked = asking && (words.options.model.empty() || words.data.empty() || words.card.empty());
-  if (asking) ask_for_missing(words);
+// A folder under runs/ that no run has used.
+std::string free_output_dir(const std::string& name) {
+  std::string folder = "runs/" + name;
+  std::error_code ignored;
+  for (int64_t number = 2; std::filesystem::exists(folder, ignored); number++)
+    folder = concat("runs/", name, "-", number);
+  return folder;
+}
+
+bool agrees(const std::string& question, const std::string& otherwise) {
+  const std::string answer = ask(question, otherwise, [](const std::string& word) {
+    return std::string(word.starts_with('y') || word.starts_with('n') ? "" : "yes or no");
+  });
+  return answer.starts_with('y');
+}
+
+void require_words(const InitWords& words) {
   require_option(words.options.model, "init", "--model DIR");
   if (words.data.empty()) throw ConfigError("init: --data FILE is required; see trainer init --help");
-  require_option(words.card, "init", "--card SIZE (24GB, or cpu)");
-  const std::optional<int64_t> card = card_bytes(words.card);
-  if (!card) throw ConfigError(concat("init: --card ", words.card, ": give a size such as 24GB, or cpu"));
-  words.options.card = *card;
-  if (words.out.empty()) words.out = default_name(words.options.model);
-  require_new_file(words.out, "init");
-  words.options.output_dir = "runs/" + std::filesystem::path(words.out).stem().string();
-  resolve(words.options, words.data);
-  const std::string yaml = run_in_library(words.options).yaml;
-  if (asked) {
-    std::cerr << '\n' << yaml << '\n';
-    const std::string answer = ask("Write " + words.out + "?", "yes", [](const std::string& word) {
-      return std::string(word.starts_with('y') || word.starts_with('n') ? "" : "yes or no");
-    });
-    if (answer.starts_with('n')) return;
+  if (!words.options.yes && !words.options.ask)
+    require_option(words.options.card, "init",
+                   "--card SIZE (24GB, or cpu; --yes takes what this machine has)");
+}
+
+void run_init(InitWords& words) {
+  InitOptions& options = words.options;
+  if (!options.out.empty()) require_new_file(options.out, "init");
+  bool asked = false;
+  if (asks(words)) {
+    options.ask = [&](const std::string& question, const std::string& otherwise, const auto& problem_of) {
+      asked = true;
+      return ask(question, otherwise, problem_of);
+    };
+    ask_for_missing(words);
   }
-  write_new_file(words.out, yaml, "init");
-  std::cout << "written: " << words.out << "\nnext: trainer doctor --config " << words.out
-            << "\n      trainer --config " << words.out << '\n';
+  require_words(words);
+  if (options.out.empty()) options.out = default_name(options.model);
+  require_new_file(options.out, "init");
+  options.output_dir = free_output_dir(std::filesystem::path(options.out).stem().string());
+  resolve(options, words.data);
+  const InitOptions done = run_in_library(options);
+  if (!done.problem.empty()) {
+    if (!options.ask)
+      throw Error(done.problem_code, concat("init: nothing is written, as `trainer doctor` would refuse the "
+                                            "configuration:\n  ",
+                                            done.problem));
+    std::cerr << "\n`trainer doctor` would refuse this configuration:\n  " << printable(done.problem) << '\n';
+  }
+  if (asked) std::cerr << '\n' << done.yaml << '\n';
+  const bool refused = !done.problem.empty();
+  if (refused ? !agrees("Write " + options.out + " all the same?", "no")
+              : asked && !agrees("Write " + options.out + "?", "yes"))
+    return;
+  write_new_file(options.out, done.yaml, "init");
+  std::cout << "written: " << options.out << '\n';
+  if (!done.verdict.empty()) std::cout << "doctor: " << done.verdict << '\n';
+  std::cout << "next: trainer --config " << options.out << '\n';
 }
 
 }  // namespace
@@ -137,9 +161,25 @@ void add_init(CLI::App& command) {
       .add_option("-m,--model", words->options.model,
                   "A model directory, a name on the hub, or one of configs/models")
       ->type_name("DIR");
-  command.add_option("-d,--data", words->data, "Training data; can be given several times")
+  command
+      .add_option(
+          "-d,--data", words->data,
+          "Training data: a file, folder or pattern, or a name on the hub; can be given several times")
       ->type_name("FILE");
-  command.add_option("--card", words->card, "Memory of the GPU: 24GB; or cpu")->type_name("SIZE");
+  command.add_option("--card", words->options.card, "Memory of the GPU: 24GB; or cpu")->type_name("SIZE");
+  command
+      .add_option(
+          "--input", words->options.input,
+          "Column of the input, or a template such as \"Translate: {de}\" (default: found by the names)")
+      ->type_name("TEXT");
+  command
+      .add_option("--target", words->options.target,
+                  "Column of what is learned, or a template (default: the same)")
+      ->type_name("TEXT");
+  command.add_option("--kind", words->options.kind, "What a row is, like data.kind")
+      ->capture_default_str()
+      ->type_name("NAME")
+      ->check(CLI::IsMember({"auto", "seq2seq", "completion", "text", "chat"}));
   command
       .add_option(
           "--method", words->options.method,
@@ -149,14 +189,15 @@ void add_init(CLI::App& command) {
       ->type_name("NAME")
       ->check(CLI::IsMember({"auto", "full", "lora", "qlora"}));
   command
-      .add_option("-o,--out", words->out,
+      .add_option("-o,--out", words->options.out,
                   "File to write, which must not exist (default: the model's name.yaml)")
       ->type_name("FILE");
-  command.add_flag("-y,--yes", words->yes, "Ask nothing");
+  command.add_flag("-y,--yes", words->options.yes,
+                   "Ask nothing: take what was found, and this machine's GPU or CPU");
   command.footer(
-      "On a terminal it asks for what is missing. Reads the first 256 rows, and of the model only "
-      "config.json\n"
-      "and the tokenizer. Never overwrites a file.");
+      "On a terminal it asks for what is missing and not clear. Reads all rows, and shows the first as the "
+      "model\n"
+      "will see it. The file is only written if `trainer doctor` would accept it. Never overwrites a file.");
   command.callback([words] { run_init(*words); });
 }
 

@@ -25,6 +25,7 @@
 #include "base/terminal.h"
 #include "cli/commands.h"
 #include "cli/open_core.h"
+#include "cli/what_next.h"
 
 namespace trainer::cli {
 namespace {
@@ -47,7 +48,7 @@ Arguments with_command(Arguments arguments) {
     return !is_one_of(argument, {"--quiet", "-q", "--verbose", "-v", "--plain"});
   });
   if (first == arguments.end()) {
-    throw ConfigError("nothing to do; `trainer --config FILE` trains, `trainer --help` lists the commands");
+    throw ConfigError("no command is given; here you can type\n" + what_next("."));
   }
   if (is_one_of(*first, command_names()) || is_one_of(*first, {"--help", "-h", "--version"}))
     return arguments;

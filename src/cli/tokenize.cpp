@@ -23,6 +23,7 @@
 #include "cli/commands.h"
 #include "cli/open_core.h"
 #include "cli/resolve_names.h"
+#include "config/presets.h"
 #include "config/run_config.h"
 #include "formats/json_file.h"
 #include "formats/json_lines.h"
@@ -347,6 +348,7 @@ void add_tokenize(CLI::App& command) {
   command.callback([options, &command] {
     require_option(options->model, "tokenize", "--model DIR");
     require_option(options->input, "tokenize", "--input FILE");
+    options->chat_template = chat_template_file(options->chat_template);
     options->model = resolve_model_name(options->model, hub::ModelParts::tokenizer);
     take_over_data_of_run(*options, command);
     tokenize(*options);

@@ -1,32 +1,38 @@
 // trainer init: a first configuration, from a look at the data and from memory plans.
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <optional>
-#include <sstream>
 #include <unistd.h>
 
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 #include "trainer/config/load.h"
-#include "trainer/data/dataset.h"
+#include "trainer/device/gpu_probe.h"
+#include "trainer/formats/model_directory.h"
 #include "trainer/memory/device_memory.h"
 #include "trainer/models/load_model.h"
+#include "trainer/text/tokenizer.h"
 #include "trainer/training/solve_plan.h"
 
 #include "base/text.h"
+#include "commands/checkup.h"
 #include "commands/find_model.h"
+#include "commands/init_rows.h"
+#include "commands/init_yaml.h"
 #include "commands/library.h"
 #include "config/keys.h"
+#include "config/memory_file.h"
 #include "config/weight_formats.h"
+#include "data/columns.h"
+#include "data/data_files.h"
+#include "ops/cpu_products.h"
 #include "run/end_of_run.h"
-#include "run/run_model.h"
 
 namespace trainer {
 namespace {
 
-constexpr int64_t kRowsLookedAt = 256;
-constexpr int64_t kRowsToHoldOut = 100;  // with fewer, a share of them says nothing
 constexpr int64_t kSmallModel = 1'000'000'000;
 
 // Returns the memory that a run may use by default of a card, or (0) of this machine.
@@ -51,20 +57,20 @@ const Method kFull{"full", false, false, "adamw", "all weights are trained"},
                   smallest_weight_format().title, "), to fit")};
 
 struct ModelFacts {
-  std::filesystem::path path;
-  bool encoder_decoder = false, has_tokenizer = false;
+  RowsModel rows;
   int64_t parameters = 0;
 };
 
 ModelFacts look_at_model(const std::string& name) {
   ModelFacts facts;
-  facts.path = find_model(name);
-  const auto model = model_on_meta(facts.path, at::kFloat, /*train_all=*/false);
-  facts.encoder_decoder = model->encoder_decoder();
+  facts.rows.path = find_model(name);
+  const auto model = model_on_meta(facts.rows.path, at::kFloat, /*train_all=*/false);
+  facts.rows.encoder_decoder = model->encoder_decoder();
+  if (!model->encoder_decoder())
+    facts.rows.positions = config_int(model->config(), "max_position_embeddings", 0);
   model->for_each_parameter(
       [&](const std::string&, const Parameter& parameter) { facts.parameters += parameter.numel(); });
-  facts.has_tokenizer = std::filesystem::exists(facts.path / "tokenizer.json") ||
-                        std::filesystem::exists(facts.path / "spiece.model");
+  facts.rows.has_tokenizer = has_tokenizer(facts.rows.path);
   return facts;
 }
 
@@ -72,47 +78,16 @@ std::vector<Method> methods_for(const std::string& wanted, const ModelFacts& mod
   if (wanted == "full") return {kFull, kFull8};
   if (wanted == "lora") return {kLora};
   if (wanted == "qlora") return {kQlora};
-  if (model.encoder_decoder || model.parameters < kSmallModel) return {kFull, kLora, kQlora};
+  if (model.rows.encoder_decoder || model.parameters < kSmallModel) return {kFull, kLora, kQlora};
   return {kLora, kQlora};
 }
 
-// The smallest usual length with room for somewhat longer samples than those that were seen.
-int64_t length_for(int64_t longest) {
-  int64_t length = 128;
-  while (length < 8192 && length < longest + longest / 4) length *= 2;
-  return length;
-}
-
-std::optional<DataReport> look_at_rows(Config config, const InitOptions& options, const ModelFacts& model) {
-  if (config.data.train.empty()) return std::nullopt;
-  if (!model.has_tokenizer) {
-    log::warning(concat("the rows are not looked at: ", model.path.string(), " has no tokenizer"));
-    return std::nullopt;
-  }
-  config.model.path = options.model_path;
-  config.data.train = options.data_paths;
-  config.data.max_samples = kRowsLookedAt;
-  config.data.bad_rows = BadRows::skip;
-  const auto tokenizer = load_run_tokenizer(config);
-  return Dataset::open_train(config, *tokenizer, model.encoder_decoder).report();
-}
-
-void choose_lengths(Config& config, const DataReport& rows, bool encoder_decoder) {
-  const int64_t input = rows.input.lengths.longest(), target = rows.target.lengths.longest();
-  if (encoder_decoder) {
-    config.data.max_source_length = length_for(input);
-    config.data.max_target_length = length_for(target);
-  } else {
-    config.data.max_length = length_for(input + target);
-  }
-}
-
-Config beginning(const InitOptions& options) {
+Config beginning(const InitOptions& options, int64_t card) {
   Config config = load_config(std::nullopt, {});
   config.model.path = options.model;
   config.data.train = options.data;
   config.output_dir = options.output_dir;
-  if (options.card == 0) {
+  if (card == 0) {
     config.device = "cpu";
   } else {
     config.model.dtype = ModelDtype::bf16;
@@ -121,10 +96,12 @@ Config beginning(const InitOptions& options) {
 }
 
 // The values are those that a configuration without them has.
-Config with_method(Config config, const Method& method) {
+Config with_method(Config config, const Method& method, const InitOptions& options) {
   config.optimizer.name = method.optimizer;
   if (method.lora) config.lora.emplace();
+  config.model.path = options.model_path;  // its config.json says which defaults are the model's
   config::set_dependent_defaults(config);
+  config.model.path = options.model;
   if (method.quantised) config.model.quantize = smallest_weight_format().name;
   return config;
 }
@@ -135,13 +112,13 @@ struct Chosen {
   MemoryPlan plan;
 };
 
-Chosen choose(const Config& base, const InitOptions& options, const ModelFacts& model) {
+Chosen choose(const Config& base, const InitOptions& options, int64_t card, const ModelFacts& model) {
   PlanTarget target;
-  target.device = options.card == 0 ? c10::kCPU : c10::kCUDA;
-  target.dtype = options.card == 0 ? automatic_dtype(c10::kCPU) : at::kBFloat16;
-  const int64_t limit = usable_memory(options.card);
+  target.device = card == 0 ? c10::kCPU : c10::kCUDA;
+  target.dtype = card == 0 ? automatic_dtype(c10::kCPU) : at::kBFloat16;
+  const int64_t limit = usable_memory(card);
   for (const Method& method : methods_for(options.method, model)) {
-    Planner planner(with_method(base, method), model.path, target);
+    Planner planner(with_method(base, method, options), model.rows.path, target);
     const auto found = planner.cheapest(limit, /*whatever=*/true);
     if (!found) {
       log::info(concat(method.name, " (", method.optimizer, "): does not fit into ", bytes_string(limit)));
@@ -165,138 +142,177 @@ Chosen choose(const Config& base, const InitOptions& options, const ModelFacts& 
                  "(docs/memory.md)")));
 }
 
-// The text of the file. Values come from the configuration, so that they read back as they are.
-class Writer {
- public:
-  explicit Writer(const Config& config) : config_(config) {}
+// The memory of a card in bytes, 0 for cpu. A bare number means GB.
+std::optional<int64_t> card_bytes(const std::string& text) {
+  if (text == "cpu") return 0;
+  const bool bare = !text.empty() && text.find_first_not_of("0123456789.") == std::string::npos;
+  const std::optional<int64_t> bytes = parse_byte_size(bare ? text + "GB" : text);
+  return bytes && *bytes > 0 ? bytes : std::nullopt;
+}
 
-  void comment(const std::string& text, const char* lead = "# ") {
-    for (const std::string& line : wrapped(text, 110)) out_ << lead << line << '\n';
+bool has_gpu() { return !system_gpus().look().visible().empty(); }
+
+// What a run here would train on.
+std::string card_of_this_machine() {
+  int64_t most = 0;
+  for (const Gpu& gpu : system_gpus().look().visible()) most = std::max(most, gpu.total);
+  return most > 0 ? concat(most / 1'000'000'000, "GB") : "cpu";
+}
+
+int64_t settle_card(const InitOptions& options) {
+  constexpr const char* kHow = "give a size such as 24GB, or cpu";
+  if (options.card.empty() && options.ask) {
+    const auto problem_of = [&](const std::string& answer) {
+      return std::string(card_bytes(answer) ? "" : kHow);
+    };
+    return *card_bytes(options.ask("Memory of the GPU (24GB), or cpu", card_of_this_machine(), problem_of));
   }
-  void section(const char* name) {
-    out_ << '\n' << name << ":\n";
-    section_ = name;
+  const std::string card = options.card.empty() ? card_of_this_machine() : options.card;
+  const std::optional<int64_t> bytes = card_bytes(card);
+  if (!bytes) throw ConfigError(concat("init: --card ", card, ": ", kHow));
+  return *bytes;
+}
+
+// While it exists, only warnings are logged.
+class QuietLog {
+ public:
+  QuietLog()
+      : before_(log::is_shown(log::Level::debug)  ? log::Level::debug
+                : log::is_shown(log::Level::info) ? log::Level::info
+                                                  : log::Level::warning) {
+    if (before_ != log::Level::debug) log::set_level(log::Level::warning);
   }
-  void key(const char* name, const std::string& note = "") {
-    const std::string full = section_.empty() ? name : section_ + "." + name;
-    if (!note.empty()) comment(note, section_.empty() ? "# " : "  # ");
-    out_ << (section_.empty() ? "" : "  ") << name << ": " << value_text(config_, full) << '\n';
-  }
-  void top_level() {
-    section_.clear();
-    out_ << '\n';
-  }
-  std::string text() const { return out_.str(); }
+  ~QuietLog() { log::set_level(before_); }
+  QuietLog(const QuietLog&) = delete;
+  QuietLog& operator=(const QuietLog&) = delete;
 
  private:
-  const Config& config_;
-  std::ostringstream out_;
-  std::string section_;
+  log::Level before_;
 };
 
-std::string rows_text(const DataReport& rows) {
-  return concat("Of the first ", grouped(rows.rows), rows.rows == 1 ? " row" : " rows", ": kind ",
-                name_of(rows.kind), ", ", rows.input_field, rows.target_field.empty() ? "" : " -> ",
-                rows.target_field, "; ", rows.input_name(), " up to ", grouped(rows.input.lengths.longest()),
-                " tokens",
-                rows.target.lengths.count() > 0
-                    ? concat(", ", rows.target_name(), " up to ", grouped(rows.target.lengths.longest()))
-                    : "",
-                rows.malformed.count > 0 ? concat("; ", rows.malformed.count, " cannot be used") : "");
+// On another machine than that of the run, its memory, device and disk say nothing of the configuration.
+bool counts_here(const Finding& finding, bool here) {
+  const bool of_machine = finding.name == "device" || finding.name == "memory" || finding.name == "disk" ||
+                          finding.name == "model" || finding.name == "offload";
+  return here || !of_machine;
 }
 
-void write_data(Writer& writer, const Config& config, const std::optional<DataReport>& rows,
-                bool encoder_decoder) {
-  writer.section("data");
-  writer.key("train", "One sample a row: JSON lines, CSV, TSV; files, folders or patterns (docs/data.md).");
-  if (rows) {
-    writer.comment(rows_text(*rows), "  # ");
-    writer.key("kind");
-  }
-  if (!config.data.eval.empty()) writer.key("eval", "This share of the rows is held out, for evaluation.");
-  const std::string longer = "Longer samples are truncated; `trainer data --config` tells how many.";
-  if (encoder_decoder) {
-    writer.key("max_source_length", longer);
-    writer.key("max_target_length");
+// Of a name on the hub, only the tokenizer has been downloaded.
+bool has_weights(const std::filesystem::path& model) {
+  return std::ranges::any_of(std::filesystem::directory_iterator(model),
+                             [](const auto& entry) { return entry.path().extension() == ".safetensors"; });
+}
+
+// Keeps in the options what `trainer doctor` will say of the file.
+void check_as_doctor(InitOptions& options, const ModelFacts& model, int64_t card) {
+  const config::MemoryFile file(options.yaml);
+  Config config = load_config(file.path(), {});
+  config.model.path = options.model_path;
+  config.data.train = options.data_paths;
+  Checkup checkup;
+  const bool here = card == 0 || has_gpu();
+  const bool waits = options.model != options.model_path && !has_weights(model.rows.path);
+  if (!waits && (here || model.parameters < kSmallModel)) {
+    const QuietLog quiet;
+    set_cpu_products(config.training.cpu_products);
+    check_run(checkup, config);
   } else {
-    writer.key("max_length", longer);
+    for (const TrainingProblem& problem : problems_for_training(config))
+      checkup.failed("configuration", problem.text, problem.code);
   }
-}
-
-void write_training(Writer& writer, const Config& config, const MemoryPlan& plan) {
-  writer.section("training");
-  writer.key("effective_batch_size", "Samples of an update. This changes the result.");
-  writer.key("batch_size", "Samples in memory at once. This changes memory and speed only.");
-  writer.key("num_train_epochs", "How often each sample is seen.");
-  if (config.training.eval_strategy != IntervalStrategy::no) writer.key("eval_strategy");
-  writer.section("optimizer");
-  if (config.optimizer.name != "adamw") writer.key("name");
-  writer.key("learning_rate", "The first thing to try other values of.");
-  writer.key("lr_scheduler_type");
-  writer.key("warmup_ratio");
-  writer.section("memory");
-  writer.key("gradient_checkpointing",
-             concat("Blocks that are computed again in the backward pass: slower, and less "
-                    "memory. The model has ",
-                    plan.num_blocks, "."));
-}
-
-std::string written(const InitOptions& options, const ModelFacts& model,
-                    const std::optional<DataReport>& rows, const Chosen& chosen) {
-  const Config& config = chosen.config;
-  Writer writer(config);
-  writer.comment(concat(options.model, " (", grouped(model.parameters), " parameters) on ",
-                        options.card == 0 ? "the CPU" : concat("a card of ", bytes_string(options.card)),
-                        "."));
-  writer.comment(concat("Planned, not measured: ", bytes_string(chosen.plan.total()), " of ",
-                        bytes_string(usable_memory(options.card)),
-                        ". Try: trainer plan --config THIS_FILE --search"));
-  writer.comment("All keys and what they mean: trainer config --config THIS_FILE");
-  writer.section("model");
-  writer.key("path",
-             model.has_tokenizer ? "" : "Enough for `trainer plan`; training needs the model's directory.");
-  writer.key("dtype");
-  if (config.model.quantises())
-    writer.key("quantize",
-               concat("Weights in ", smallest_weight_format().bits, " bits (docs/quantization.md)."));
-  if (config.lora) {
-    writer.section("lora");
-    writer.key("r", concat(chosen.method.reason, ". A higher r: more capacity, more memory."));
-    writer.key("lora_alpha");
-    writer.key("target_modules");
-  } else {
-    writer.comment(concat("There is no section `lora`: ", chosen.method.reason, "."), "\n# ");
+  std::vector<std::string> problems;
+  for (const Finding& finding : checkup.findings()) {
+    std::string text = finding.advice.empty() ? finding.text : concat(finding.text, "; ", finding.advice);
+    for (size_t at = 0; (at = text.find(file.path())) != std::string::npos;)
+      text.replace(at, file.path().size(), options.out);
+    if (finding.verdict == Verdict::ok || finding.name == "data") continue;  // the rows were shown
+    const bool fails = finding.verdict == Verdict::failed && counts_here(finding, here);
+    if (fails && problems.empty()) options.problem_code = finding.code;
+    if (fails) problems.push_back(concat(finding.name, ": ", text));
+    if (!fails) log::warning(concat("doctor: ", finding.name, ": ", text));
   }
-  write_data(writer, config, rows, model.encoder_decoder);
-  write_training(writer, config, chosen.plan);
-  writer.section("save");
-  writer.key("total_limit", "Only the newest checkpoints are kept, and the best one.");
-  writer.top_level();
-  if (options.card == 0) writer.key("device");
-  writer.key("output_dir", "The result, checkpoints, metrics.jsonl and log.txt.");
-  return writer.text();
+  for (const Finding& finding : checkup.findings()) {
+    if (finding.name != "data" || finding.verdict != Verdict::failed) continue;
+    if (problems.empty()) options.problem_code = finding.code;
+    problems.push_back(concat("data: ", finding.text));
+  }
+  options.problem = join(problems, "\n  ");
+  options.verdict =
+      waits  ? "the run downloads the weights; then `trainer doctor` can check the rest"
+      : here ? checkup.conclusion()
+             : "planned for a GPU that this machine has not; `trainer doctor` there checks the rest";
 }
 
-std::string first_configuration(const InitOptions& options) {
+enum class FolderPart { train, validation, test, other };
+
+// By the first word of the name, or of the folder in it: train-00001.csv, validation/part.csv.
+FolderPart part_of(const std::filesystem::path& name) {
+  const std::string first = lower_case(name.begin()->string());
+  const std::string word = first.substr(0, first.find_first_not_of("abcdefghijklmnopqrstuvwxyz"));
+  const auto is = [&](std::initializer_list<const char*> words) {
+    return std::ranges::count(words, word) > 0;
+  };
+  if (is({"train", "training"})) return FolderPart::train;
+  if (is({"validation", "valid", "val", "dev", "eval", "evaluation"})) return FolderPart::validation;
+  return is({"test", "testing"}) ? FolderPart::test : FolderPart::other;
+}
+
+// A folder of train.csv and test.csv must not be trained on as a whole.
+void separate_parts(InitOptions& options) {
+  if (options.data.size() != 1 || !std::filesystem::is_directory(options.data_paths.front().path)) return;
+  const DataSource folder = options.data_paths.front();
+  std::map<FolderPart, std::vector<DataSource>> parts;
+  for (const std::filesystem::path& file : data_files(folder))
+    parts[part_of(file.lexically_relative(folder.path))].emplace_back(file.string());
+  if (parts.size() < 2 || !parts.contains(FolderPart::train) || parts.contains(FolderPart::other)) return;
+  options.data = options.data_paths = parts[FolderPart::train];
+  options.eval =
+      parts.contains(FolderPart::validation) ? parts[FolderPart::validation] : parts[FolderPart::test];
+  log::info(concat(folder.path, ": its files are named by their parts: ", options.data.size(),
+                   " to train on, ", options.eval.size(), " to evaluate"));
+}
+
+Config with_rows(Config config, const InitOptions& options, const RowsFound& rows) {
+  const std::vector<DataSource> train = config.data.train;
+  config.data = rows.data;
+  config.data.train = train;
+  if (!options.eval.empty()) {
+    config.data.eval.sources = options.eval;
+    config.training.eval_strategy = IntervalStrategy::epoch;
+  } else if (rows.holds_out) {
+    config.data.eval.held_out = kHeldOut;
+    config.training.eval_strategy = IntervalStrategy::epoch;
+  }
+  return config;
+}
+
+void write_first_configuration(InitOptions& options) {
   set_up_cpu(0);
+  if (!options.card.empty()) settle_card(options);  // a mistake in it comes first
+  separate_parts(options);
+  const Columns columns = look_at_columns(options.data_paths, "");
   const ModelFacts model = look_at_model(options.model_path);
-  Config config = beginning(options);
-  const std::optional<DataReport> rows = look_at_rows(config, options, model);
-  if (rows) {
-    log::info(rows_text(*rows));
-    config.data.kind = rows->kind;
-    choose_lengths(config, *rows, model.encoder_decoder);
-    if (rows->rows >= kRowsToHoldOut) {
-      config.data.eval.held_out = 0.05;
-      config.training.eval_strategy = IntervalStrategy::epoch;
-    }
-  }
-  return written(options, model, rows, choose(config, options, model));
+  const FieldChoice fields = settle_fields(columns, options, model.rows.encoder_decoder);
+  const int64_t card = settle_card(options);
+  const Config base = beginning(options, card);
+  const RowsFound rows = look_at_rows(base, fields, options, model.rows);
+  const Chosen chosen = choose(with_rows(base, options, rows), options, card, model);
+  InitNotes notes{
+      .title = concat(options.model, " (", grouped(model.parameters), " parameters) on ",
+                      card == 0 ? "the CPU" : concat("a GPU of ", bytes_string(card)), "."),
+      .memory = concat("Planned, not measured: ", bytes_string(chosen.plan.total()), " of ",
+                       bytes_string(usable_memory(card)), ". Try: trainer plan --config THIS_FILE --search"),
+      .method = chosen.method.reason,
+      .has_tokenizer = model.rows.has_tokenizer,
+      .blocks = chosen.plan.num_blocks,
+      .rows = rows};
+  options.yaml = first_configuration_text(chosen.config, notes);
+  if (rows.looked_at) check_as_doctor(options, model, card);
 }
 
 const InLibrary init_in_library(+[](InitOptions& options) {
   translate_torch_errors("The plan itself did not fit; it needs some 200 MB.",
-                         [&] { options.yaml = first_configuration(options); });
+                         [&] { write_first_configuration(options); });
 });
 
 }  // namespace

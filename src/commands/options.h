@@ -119,15 +119,28 @@ struct DataOptions {
   bool json = false;
 };
 
+// Asks a person and returns the answer, of which `problem_of` says what is wrong, or "". `otherwise`: the
+// answer that an empty line gives; "": none.
+using Ask = std::function<std::string(const std::string& question, const std::string& otherwise,
+                                      const std::function<std::string(const std::string&)>& problem_of)>;
+
 // Options of `trainer init`.
 struct InitOptions {
   static constexpr const char* kCommand = "init";
   std::string model, model_path;  // as the file will name it; where it is, as PlanOptions::config.model.path
   std::vector<DataSource> data, data_paths;  // the same for data.train
-  int64_t card = 0;                          // bytes of the GPU's memory; 0: the CPU
-  std::string method = "auto";               // auto, full, lora, qlora
-  std::string output_dir;
-  std::string yaml;  // the result: a commented configuration that fits
+  std::vector<DataSource> eval;              // files of a folder that are named as such
+  std::string kind = "auto", input, target;  // as data.* has them; empty: found from the columns
+  std::string card;  // the memory of the GPU, "24GB"; "cpu"; "": is asked, or what this machine has
+  std::string method = "auto";  // auto, full, lora, qlora
+  std::string out, output_dir;
+  bool yes = false;   // guesses are taken
+  Ask ask = nullptr;  // nobody can be asked
+
+  // The result: a commented configuration that fits, and what doctor says of it. What it finds wrong is in
+  // `problem`, with the exit code.
+  std::string yaml, verdict, problem;
+  ExitCode problem_code = ExitCode::done;
 };
 
 }  // namespace trainer

@@ -5,14 +5,13 @@
 #include <iterator>
 #include <map>
 #include <sstream>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 #include "trainer/config/load.h"
 
 #include "base/text.h"
+#include "config/memory_file.h"
 #include "config/schema.h"
 #include "config/value.h"
 
@@ -20,23 +19,6 @@ namespace trainer::config {
 namespace {
 
 constexpr size_t kLongestName = 200, kLongestNote = 10'000;  // characters
-
-// A file in memory, which load_config() can open.
-class MemoryFile {
- public:
-  explicit MemoryFile(const std::string& content) : fd_(::memfd_create("import", MFD_CLOEXEC)) {
-    if (fd_ < 0 || ::write(fd_, content.data(), content.size()) != static_cast<ssize_t>(content.size())) {
-      throw ConfigError("no memory to check the result in");
-    }
-  }
-  ~MemoryFile() { ::close(fd_); }
-  MemoryFile(const MemoryFile&) = delete;
-  MemoryFile& operator=(const MemoryFile&) = delete;
-  std::string path() const { return concat("/proc/self/fd/", fd_); }
-
- private:
-  int fd_;
-};
 
 Config config_of(const std::string& yaml) {
   const MemoryFile file(yaml);

@@ -12,6 +12,7 @@
 #include "config/foreign_keys.h"
 #include "config/keys.h"
 #include "config/layer.h"
+#include "config/presets.h"
 #include "config/schema.h"
 #include "config/value.h"
 #include "config/webhook.h"
@@ -148,6 +149,7 @@ Loaded load(const std::optional<std::filesystem::path>& file, const std::vector<
     for (const Setting& setting : layers[i]) layer_of[full_name(setting)] = i;
   }
   set_dependent_defaults(loaded.config);
+  loaded.config.data.chat_template = chat_template_file(loaded.config.data.chat_template);
   name_in_full(loaded.config.resume_changed);
   sort_by_place(loaded.problems);
   add_new(contradictions(loaded.config), loaded.problems);

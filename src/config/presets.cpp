@@ -38,6 +38,13 @@ std::optional<fs::path> find_preset(const fs::path& name) {
   return find_shipped(path);
 }
 
+std::string chat_template_file(const std::string& given) {
+  std::error_code ignored;
+  if (given.empty() || given.find('/') != std::string::npos || fs::exists(given, ignored)) return given;
+  const auto shipped = find_shipped(concat("configs/chat_templates/", given, ".jinja"));
+  return shipped ? shipped->string() : given;
+}
+
 void write_presets(std::ostream& out) {
   const auto folder = find_shipped("configs");
   if (!folder) throw ConfigError("the presets are not there: install the program again", ExitCode::files);

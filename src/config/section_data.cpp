@@ -98,7 +98,9 @@ Section data_section() {
            "loss of all its tokens is "
            "multiplied by it (docs/data.md). Empty: all rows have the weight 1."),
        key(&D::chat_template, "chat_template", OnResume::fixes_run_by_content,
-           "File with a chat template (Jinja) to use instead of the model's own.")
+           "File with a chat template (Jinja) to use instead of the model's own, or the name of one that "
+           "comes "
+           "with the program: chatml, llama3, gemma, mistral, bars or plain (docs/data.md).")
            .path()
            .idle_with("data.kind", {"seq2seq", "completion", "text"}),
        key(&D::template_date, "template_date", OnResume::fixes_run_by_content,

@@ -8,7 +8,9 @@
 
 #include "base/text.h"
 #include "data/fields.h"
+#include "text/chat/roles.h"
 #include "text/chat/row_json.h"
+#include "text/chat/template_fit.h"
 
 namespace trainer {
 namespace {
@@ -95,6 +97,7 @@ ReadRow ChatEncoder::read(const RowParser& row) const {
   Conversation conversation = read_conversation(json, form);
   if (config_.unknown_marks == UnknownMarks::error)
     refuse_unknown_marks(conversation, template_ ? &*template_ : nullptr, config_.loss_on);
+  refuse_unknown_roles(conversation, template_ ? &*template_ : nullptr, config_.loss_on);
   return {.conversation = std::move(conversation), .weight = weight_of_row(row, config_.loss_weight)};
 }
 
@@ -224,9 +227,12 @@ std::unique_ptr<RowEncoder> make_chat_encoder(const DataConfig& config, const st
   if (chat_template) chat_template->set_date(config.template_date.empty() ? today() : config.template_date);
   const bool plain = encoder_decoder && form == ConversationForm::alpaca;
   if (!chat_template && !plain) {
+    const TemplateFit fit = fitting_template(tokenizer);
     throw FormatError(
         concat(model, ": has no chat template, which rows of ", field_of(*form),
-               " need; give one with data.chat_template: FILE",
+               " need; give one with data.chat_template: FILE, or take the program's own that fits: "
+               "data.chat_template=",
+               fit.name, " (", fit.reason, ")",
                form == ConversationForm::alpaca
                    ? ", or say what is read and written: data.input: \"{instruction}\\n{input}\" "
                      "and data.target: output"

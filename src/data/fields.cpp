@@ -17,15 +17,22 @@
 namespace trainer {
 namespace {
 
-struct KnownPair {
-  const char* input;
-  const char* target;
-};
-constexpr std::array<KnownPair, 5> kKnownPairs{{{"input", "target"},
-                                                {"source", "target"},
-                                                {"prompt", "completion"},
-                                                {"question", "answer"},
-                                                {"input", "output"}}};
+// Rows of a decoder with one of the first pairs are read as such even if they have a field "text".
+constexpr size_t kBeforeText = 5;
+constexpr std::array<KnownPair, 39> kKnownPairs{
+    {{"input", "target"},         {"source", "target"},      {"prompt", "completion"},
+     {"question", "answer"},      {"input", "output"},       {"prompt", "response"},
+     {"prompt", "output"},        {"prompt", "answer"},      {"instruction", "output"},
+     {"instruction", "response"}, {"instruction", "answer"}, {"instruction", "completion"},
+     {"query", "response"},       {"query", "answer"},       {"question", "response"},
+     {"question", "answers"},     {"input", "response"},     {"input", "completion"},
+     {"input", "label"},          {"problem", "solution"},   {"article", "highlights"},
+     {"article", "summary"},      {"document", "summary"},   {"dialogue", "summary"},
+     {"text", "summary"},         {"report", "summary"},     {"source", "summary"},
+     {"text", "headline"},        {"text", "title"},         {"text", "target"},
+     {"text", "output"},          {"text", "label"},         {"text", "label_text"},
+     {"text", "category"},        {"text", "sentiment"},     {"text", "intent"},
+     {"sentence", "label"},       {"review", "sentiment"},   {"review", "label"}}};
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -54,13 +61,23 @@ Fields choose_text(const DataConfig& config, const std::vector<std::string>& nam
   return {DataKind::text, config.input.empty() ? "text" : config.input, ""};
 }
 
+// What an encoder-decoder says of rows with a "text" and nothing that could be its target.
+[[noreturn]] void throw_no_target(const std::vector<std::string>& names, const char* advice) {
+  if (names.size() == 1) throw DataError(concat("the row has a field \"text\" only: ", advice));
+  throw DataError(
+      concat("of the fields ", join_some(names), ", none is known as the target of \"text\": ", advice));
+}
+
 }  // namespace
+
+std::span<const KnownPair> known_pairs() { return kKnownPairs; }
 
 TextTemplate TextTemplate::parse(const std::string& text, std::string_view key) {
   TextTemplate result;
   if (text.find_first_of("{}") == std::string::npos) {
     result.pieces_.push_back({"", text});
     result.fields_.push_back(text);
+    result.is_name_ = true;
     return result;
   }
   const auto fail = [&](const std::string& what) {
@@ -95,7 +112,7 @@ TextTemplate TextTemplate::parse(const std::string& text, std::string_view key) 
 std::string TextTemplate::apply(const RowParser& row) const {
   std::string text;
   for (const Piece& piece : pieces_) {
-    text += piece.field.empty() ? std::string_view(piece.literal) : row.text(piece.field);
+    text += piece.field.empty() ? piece.literal : text_of(row, piece.field);
   }
   return text;
 }
@@ -110,7 +127,8 @@ Fields choose_fields(const DataConfig& config, const std::vector<std::string>& n
   }
   Fields fields{encoder_decoder ? DataKind::seq2seq : DataKind::completion, config.input, config.target};
   if (!fields.input.empty() && !fields.target.empty()) return fields;
-  for (const KnownPair& pair : kKnownPairs) {
+  const bool may_be_text = config.kind == DataKind::automatic && contains(names, "text") && !encoder_decoder;
+  for (const KnownPair& pair : std::span(kKnownPairs).first(may_be_text ? kBeforeText : kKnownPairs.size())) {
     const bool input_known = !config.input.empty() || contains(names, pair.input);
     const bool target_known = !config.target.empty() || contains(names, pair.target);
     if (!input_known || !target_known) continue;
@@ -120,7 +138,7 @@ Fields choose_fields(const DataConfig& config, const std::vector<std::string>& n
   }
   const bool text = config.kind == DataKind::automatic && config.target.empty() && contains(names, "text");
   if (text && !encoder_decoder) return choose_text(config, names);
-  if (text) throw DataError(concat("the row has a field \"text\" only: ", kNoText));
+  if (text) throw_no_target(names, kNoText);
   if (contains(names, "chosen") && contains(names, "rejected")) {
     const bool prompt = contains(names, "prompt") || !config.input.empty();
     throw DataError(

@@ -1,6 +1,7 @@
 // Chooses which fields of a row are the input and the target.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,8 +20,12 @@ class TextTemplate {
   // braces and for a template without a field.
   static TextTemplate parse(const std::string& text, std::string_view key);
 
-  // Throws DataError as RowParser::text does.
+  // Throws DataError as RowParser::text does. Inside of { and }, numbers, true and false are text.
   std::string apply(const RowParser& row) const;
+  // Returns the text of one of the fields.
+  std::string text_of(const RowParser& row, const std::string& field) const {
+    return is_name_ ? std::string(row.text(field)) : row.written(field);
+  }
 
   // Returns the fields of the template in order.
   const std::vector<std::string>& fields() const { return fields_; }
@@ -31,7 +36,15 @@ class TextTemplate {
   };
   std::vector<Piece> pieces_;
   std::vector<std::string> fields_;
+  bool is_name_ = false;  // without { and }
 };
+
+// Names of an input and its target that data sets use.
+struct KnownPair {
+  const char *input, *target;
+};
+// In the order in which they are looked for.
+std::span<const KnownPair> known_pairs();
 
 struct Fields {
   DataKind kind;              // seq2seq on an encoder-decoder, completion or text on a decoder

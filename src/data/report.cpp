@@ -111,8 +111,7 @@ class Warnings {
 
 std::vector<std::string> DataReport::lines() const {
   std::vector<std::string> lines;
-  lines.push_back(concat(counted(samples, "sample"), ", ", name_of(kind), ": ", input_field,
-                         target_field.empty() ? "" : " -> " + target_field));
+  lines.push_back(concat(counted(samples, "sample"), ", ", name_of(kind), ": ", fields_text(*this)));
   if (samples > 0) {
     const bool chat = kind == DataKind::chat;
     lines.push_back(chat ? lengths("conversations", tokens(), conversations)

@@ -120,8 +120,7 @@ void add_rows(Page& page, const DataReport& report) {
   for (const std::string& line : with_reasons(report.malformed)) page.row("", line);
   if (!report.template_date.empty()) page.row("date", date_text(report));
   const bool changed = report.samples != report.rows;
-  page.row("samples", concat(grouped(report.samples), ", ", name_of(report.kind), ": ", report.input_field,
-                             report.target_field.empty() ? "" : " -> " + report.target_field));
+  page.row("samples", concat(grouped(report.samples), ", ", name_of(report.kind), ": ", fields_text(report)));
   if (changed && report.dropped_rows + report.split_rows > 0)
     page.row("", concat(counted(report.dropped_rows, "row"), " left out, ", grouped(report.split_rows),
                         " split, longer than ", length_key(report.kind, false)));
@@ -266,19 +265,31 @@ void add_epoch(Page& page, const RunDataReport& report) {
   page.line();
 }
 
+void add_sample(Page& page, const SampleView& sample, const DataReport& report) {
+  const int64_t tokens = sample.input_tokens + sample.target_tokens;
+  page.line(concat("  ", sample.origin, "  ", counted(tokens, "token"), ", ",
+                   grouped(sample.supervised_tokens), " of them supervised"));
+  page.sample(sample.target.empty() ? "" : report.input_name(), sample.input);
+  if (!sample.target.empty()) page.sample(report.target_name(), sample.target);
+}
+
 void add_samples(Page& page, const RunDataReport& report, const TextStyle& style) {
   page.heading(concat("the first samples, as the model sees them; what it learns is ",
                       style.colour ? "in colour" : "in [[ ]]"));
-  for (const SampleView& sample : report.samples) {
-    const int64_t tokens = sample.input_tokens + sample.target_tokens;
-    page.line(concat("  ", sample.origin, "  ", counted(tokens, "token"), ", ",
-                     grouped(sample.supervised_tokens), " of them supervised"));
-    page.sample(sample.target.empty() ? "" : report.train.input_name(), sample.input);
-    if (!sample.target.empty()) page.sample(report.train.target_name(), sample.target);
-  }
+  for (const SampleView& sample : report.samples) add_sample(page, sample, report.train);
 }
 
 }  // namespace
+
+std::vector<std::string> sample_lines(const SampleView& sample, const DataReport& report,
+                                      const TextStyle& style) {
+  Page page(style);
+  add_sample(page, sample, report);
+  std::istringstream text(page.text());
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(text, line);) lines.push_back(line);
+  return lines;
+}
 
 std::string to_text(const RunDataReport& report, const TextStyle& style) {
   Page page(style);

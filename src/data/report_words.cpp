@@ -60,6 +60,12 @@ std::string shown(const std::set<std::string>& characters) {
   return text;
 }
 
+std::string fields_text(const DataReport& report) {
+  constexpr size_t kLongest = 200;
+  const std::string input = one_line(report.input_field, kLongest);
+  return report.target_field.empty() ? input : concat(input, " -> ", one_line(report.target_field, kLongest));
+}
+
 std::string blanks_named(const std::set<std::string>& characters) {
   constexpr size_t kShown = 20;
   const std::map<std::string, const char*> names{{"\n", "line ends"},

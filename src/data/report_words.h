@@ -24,6 +24,9 @@ std::string counted(int64_t count, const char* what);
 // when it differs from the one before.
 std::string places(const RowCount& rows, bool twins = false);
 
+// "question -> answer", on one line.
+std::string fields_text(const DataReport& report);
+
 // "{ } ~ …", the first ones
 std::string shown(const std::set<std::string>& characters);
 
@@ -50,6 +53,10 @@ std::string why_nothing_to_learn(const DataReport& report, int64_t max_length);
 
 // "a.jsonl:3, :7: its reason", a line for each reason.
 std::vector<std::string> with_reasons(const RowCount& rows);
+
+// Returns the sample as the report shows it, line by line: what is learned is in colour, or in [[ ]].
+std::vector<std::string> sample_lines(const SampleView& sample, const DataReport& report,
+                                      const TextStyle& style);
 
 // Logs the lines, each after `start`; those that warn ("warning: ..." in the line) as warnings.
 void log_report(const std::string& start, const std::vector<std::string>& lines);

@@ -1,6 +1,7 @@
 #include "data/row_parser.h"
 
 #include <algorithm>
+#include <charconv>
 #include <optional>
 #include <simdjson.h>
 #include <utility>
@@ -147,7 +148,26 @@ struct RowParser::State {
     for (const dom::key_value_pair pair : object) {
       if (pair.key == field) value = pair.value;
     }
-    return value;
+    return value ? value : find_inside(field);
+  }
+
+ private:
+  // Follows a name with dots into objects and lists.
+  std::optional<dom::element> find_inside(std::string_view path) const {
+    dom::element at = row;
+    while (!path.empty()) {
+      const size_t dot = std::min(path.find('.'), path.size());
+      const std::string_view name = path.substr(0, dot);
+      path.remove_prefix(std::min(dot + 1, path.size()));
+      size_t index = 0;
+      const bool is_index =
+          std::from_chars(name.data(), name.data() + name.size(), index).ptr == name.data() + name.size();
+      const bool found = at.is_object()              ? at[name].get(at) == simdjson::SUCCESS
+                         : at.is_array() && is_index ? at.get_array().at(index).get(at) == simdjson::SUCCESS
+                                                     : false;
+      if (!found) return std::nullopt;
+    }
+    return at;
   }
 };
 
@@ -198,6 +218,12 @@ std::string_view RowParser::text(const std::string& field) const {
   if (value->get(text) != simdjson::SUCCESS)
     throw_not_text(field, big_number(*value) ? dom::element_type::DOUBLE : value->type());
   return text;
+}
+
+std::string RowParser::written(const std::string& field) const {
+  const auto value = state_->columns != nullptr ? std::nullopt : state_->find(field);
+  if (value && (value->is_number() || value->is_bool())) return simdjson::minify(*value);
+  return std::string(text(field));
 }
 
 std::optional<Json> RowParser::json(const std::string& field) const {

@@ -29,8 +29,11 @@ class RowParser {
   // About the row that was parsed last:
   std::vector<std::string> fields() const;
   // Returns the text of a field. Throws when the field is missing or not a string. When a key occurs twice
-  // the last one counts, as in Python. The view is valid until the next row.
+  // the last one counts, as in Python. A name that is no field, "translation.de" or "answers.text.0", leads
+  // into objects and lists. The view is valid until the next row.
   std::string_view text(const std::string& field) const;
+  // The same; also writes numbers, true and false as JSON does.
+  std::string written(const std::string& field) const;
   // Returns the value of a field of any type; nullopt when it is missing. In a table, the value is text.
   std::optional<nlohmann::ordered_json> json(const std::string& field) const;
   // Returns the whole row, without fields that are numbers beyond 64 bits. Throws when such a number is

@@ -29,7 +29,7 @@ ReadRow TextEncoder::read(const RowParser& row) const {
   for (const std::string& name : field_names_) {
     read.fields += name;
     read.fields += '\0';
-    read.fields += row.text(name);
+    read.fields += row.written(name);
     read.fields += '\0';
   }
   read.weight = weight_of_row(row, config_.loss_weight);

@@ -288,9 +288,9 @@ std::string first_rows_before_unpacking(const fs::path& path, const fs::path& ca
 namespace {
 
 // Throws for a column that no row can use. A null may be in this row only.
-void check_text_column(const RowParser& row, const std::string& column) {
+void check_text_column(const RowParser& row, const TextTemplate& text, const std::string& column) {
   const auto value = row.json(column);
-  if (!value || !value->is_null()) row.text(column);
+  if (!value || !value->is_null()) text.text_of(row, column);
 }
 
 void check_row(const RowParser& row, const RowEncoder& encoder) {
@@ -301,7 +301,7 @@ void check_row(const RowParser& row, const RowEncoder& encoder) {
   for (const std::string& text : {encoder.input_field(), encoder.target_field()}) {
     if (text.empty()) continue;
     const TextTemplate columns = TextTemplate::parse(text, "");
-    for (const std::string& column : columns.fields()) check_text_column(row, column);
+    for (const std::string& column : columns.fields()) check_text_column(row, columns, column);
   }
 }
 

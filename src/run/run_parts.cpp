@@ -8,6 +8,7 @@
 #include "trainer/base/strings.h"
 #include "trainer/memory/device_memory.h"
 #include "trainer/memory/oom.h"
+#include "trainer/models/load_model.h"
 #include "trainer/training/evaluate.h"
 #include "trainer/training/solve_plan.h"
 
@@ -157,6 +158,11 @@ auto made_by_first_rank_first(const Ranks& ranks, const Make& make) {
   return std::move(*made);
 }
 
+// From config.json alone.
+bool is_encoder_decoder(const std::string& model) {
+  return model_on_meta(model, at::kFloat, /*train_all=*/false)->encoder_decoder();
+}
+
 Dataset open_train_data(const Config& config, const Tokenizer& tokenizer, bool encoder_decoder,
                         const Ranks& ranks) {
   return made_by_first_rank_first(ranks,
@@ -197,10 +203,11 @@ RunParts::RunParts(const Config& from_user, OutputDirectory& output_directory, c
       lease(take_device(asked, place, ranks)),
       device(lease.device),
       tokenizer(load_run_tokenizer(asked)),
-      prepared(load_model_of_run(asked, *tokenizer, device, ranks)),
-      train(open_train_data(asked, *tokenizer, prepared.model->encoder_decoder(), ranks)),
+      encoder_decoder(is_encoder_decoder(asked.model.path)),
+      train(open_train_data(asked, *tokenizer, encoder_decoder, ranks)),
       lengths(sample_lengths(train, device.type())),
-      eval(open_eval_data(asked, *tokenizer, prepared.model->encoder_decoder(), ranks)),
+      eval(open_eval_data(asked, *tokenizer, encoder_decoder, ranks)),
+      prepared(load_model_of_run(asked, *tokenizer, device, ranks)),
       plan(plan_with_room(asked, *prepared.model, plan_target(), device, ranks)),
       resolved(plan.config),
       predictor(make_predictor(resolved, eval, *tokenizer, *prepared.model)),

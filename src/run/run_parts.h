@@ -26,7 +26,7 @@
 namespace trainer {
 
 struct RunParts {
-  // Takes the device, loads the model, opens the data and plans the memory. Writes nothing into `output`,
+  // Takes the device, opens the data, loads the model and plans the memory. Writes nothing into `output`,
   // which, like `ranks`, must outlive it. Throws the errors of each of these.
   RunParts(const Config& from_user, OutputDirectory& output, const Resumption& start,
            const Ranks& ranks = Ranks::none(), const RankPlace& place = {});
@@ -49,10 +49,11 @@ struct RunParts {
   at::Device device;       // the device that the run uses now
   bool has_moved = false;  // from the device that the plan is for
   const std::unique_ptr<Tokenizer> tokenizer;
-  Prepared prepared;
-  const Dataset train;
+  const bool encoder_decoder;
+  const Dataset train;  // before the model: a mistake in the data is found at once
   const SampleLengths lengths;
   const std::optional<Dataset> eval;
+  Prepared prepared;
   const RunPlan plan;
   const Config& resolved;              // the plan's, with numbers in place of auto
   std::optional<Predictor> predictor;  // if answers are generated

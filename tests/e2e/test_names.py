@@ -43,6 +43,16 @@ class Names(EndToEnd):
                    "model.safetensors": self.files["model.safetensors"][:-4] + b"\0\0\0\0"}
         return self.server.add(MODEL, changed, large=["model.safetensors"])
 
+    def test_a_first_configuration_names_model_and_data(self):
+        out = self.work / "first.yaml"
+        self.assert_done(self.run_trainer("init", "--model", MODEL, "--data", DATA, "--card", "cpu", "--out", out))
+        text = out.read_text()
+        self.assertIn(f"path: {MODEL}\n", text)
+        self.assertIn(f"train: [{DATA}]", text)
+        self.assertIn("kind: seq2seq", text)
+        self.assert_done(self.run_trainer("--config", out, "max_steps=1", "eval_strategy=no"))
+        self.assert_done(self.run_trainer("doctor", "--config", out, "output_dir=another"))
+
     def test_a_run_keeps_the_commit_and_resumes_with_it(self):
         result = self.train_by_name("max_steps=2", "save.strategy=steps", "save.steps=2", "lora.r=4")
         self.assert_done(result)

@@ -9,6 +9,7 @@
 
 #include "formats/json_file.h"
 #include "support/error_message.h"
+#include "text/chat/roles.h"
 
 namespace trainer {
 namespace {
@@ -46,6 +47,39 @@ TEST(Conversations, ShareGptIsTranslated) {
       "function": {"name": "f", "arguments": {"x": 1}}}]},
     {"role": "tool", "content": "22"}, {"role": "assistant", "content": "a"}])"));
   EXPECT_EQ(read_in.tools, Json::parse(R"([{"type": "function", "function": {"name": "f"}}])"));
+}
+
+TEST(Conversations, RolesByOtherNamesAreUnderstood) {
+  const Conversation read_in = read(R"({"messages": [{"role": "human", "content": "q"},
+    {"role": "gpt", "content": "a"}, {"role": "Human", "content": "q"}, {"role": "model", "content": "a"},
+    {"from": "user", "value": "q"}, {"from": "ai", "value": "a"}, {"role": "bot", "value": "a"},
+    {"role": "observation", "content": "22"}]})");
+  std::vector<std::string> roles;
+  for (const Json& message : read_in.messages) roles.push_back(message["role"]);
+  EXPECT_EQ(roles, (std::vector<std::string>{"user", "assistant", "user", "assistant", "user", "assistant",
+                                             "assistant", "tool"}));
+  EXPECT_EQ(read_in.messages[5], Json::parse(R"({"role": "assistant", "content": "a"})"));
+  EXPECT_EQ(read_in.messages[6]["content"], "a");
+}
+
+TEST(Conversations, AListInATableIsJson) {
+  const Conversation read_in = read(R"({"messages": "[{\"role\": \"gpt\", \"content\": \"a\"}]"})");
+  EXPECT_EQ(read_in.messages[0]["role"], "assistant");
+}
+
+TEST(Conversations, UnknownRolesAreRefusedWithThoseThatAreKnown) {
+  const Conversation odd = read(R"({"messages": [{"role": "user", "content": "q"},
+    {"role": "asistant", "content": "a"}]})");
+  const std::string message =
+      error_message<DataError>([&] { refuse_unknown_roles(odd, nullptr, LossOn::all_turns); });
+  EXPECT_TRUE(message.starts_with("message 2: the role \"asistant\" is not known; known are user (human"))
+      << message;
+  EXPECT_NO_THROW(refuse_unknown_roles(odd, nullptr, LossOn::everything));
+  const Conversation answered = read(R"({"messages": [{"role": "critic", "content": "q"},
+    {"role": "assistant", "content": "a"}]})");
+  EXPECT_NO_THROW(refuse_unknown_roles(answered, nullptr, LossOn::all_turns));
+  const ChatTemplate names_it({{"default", {"{% if messages[0].role == 'asistant' %}{% endif %}", "t"}}}, {});
+  EXPECT_NO_THROW(refuse_unknown_roles(odd, &names_it, LossOn::all_turns));
 }
 
 TEST(Conversations, PartsThatAreNoTextAreRefusedByName) {

@@ -28,12 +28,13 @@ struct Conversation {
 };
 
 // The forms of a conversation in a row.
-//   messages       [{"role", "content", ...}], as Hugging Face and OpenAI write it. Contents are strings or
+//   messages       [{"role", "content", ...}], as Hugging Face and OpenAI write it; roles by other names
+//                  (human, gpt, bot, model, ai) and {"from", "value"} are understood. Contents are strings or
 //                  lists of text parts; a content may be missing if there are tool_calls. Arguments of calls
 //                  that are the text of an object become the object.
 //   conversations  ShareGPT's [{"from", "value"}]: human and user, gpt and assistant, system, function_call
 //                  (JSON of a call {"name", "arguments"}, or a list of them), observation and tool. Or
-//                  messages as above.
+//                  messages as above. Both may be the JSON text of the list, as in a table.
 //   alpaca         instruction, input, output (and system, history): the user says the instruction and, on
 //                  the next line, the input if there is one; the assistant says the output.
 enum class ConversationForm { messages, conversations, alpaca };

@@ -1,7 +1,6 @@
 #include "trainer/text/conversation.h"
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <string>
 #include <utility>
@@ -13,6 +12,7 @@
 
 #include "formats/json_file.h"
 #include "text/chat/marks.h"
+#include "text/chat/roles.h"
 #include "text/chat/row_json.h"
 
 namespace trainer {
@@ -125,59 +125,63 @@ Json called(const std::string& text, const std::string& where) {
   return tool_calls_of(std::move(calls), where);
 }
 
-struct Speaker {
-  const char *name, *role;
-};
-constexpr std::array<Speaker, 12> kSpeakers{{{"human", "user"},
-                                             {"user", "user"},
-                                             {"gpt", "assistant"},
-                                             {"assistant", "assistant"},
-                                             {"chatgpt", "assistant"},
-                                             {"bot", "assistant"},
-                                             {"model", "assistant"},
-                                             {"system", "system"},
-                                             {"observation", "tool"},
-                                             {"tool", "tool"},
-                                             {"tool_response", "tool"},
-                                             {"function_response", "tool"}}};
-
 // {"from", "value"} as {"role", "content"}.
 Json translated(const Json& message, const std::string& where) {
-  const std::string from = required_text(message, "from", where),
-                    value = required_text(message, "value", where);
+  const std::string from = required_text(message, "from", where);
   OrderedObject out;
   if (from == "function_call" || from == "tool_call") {
     out.set("role", "assistant");
     out.set("content", "");
-    out.set("tool_calls", called(value, where));
+    out.set("tool_calls", called(required_text(message, "value", where), where));
   } else {
-    const auto speaker = std::ranges::find(kSpeakers, from, &Speaker::name);
-    if (speaker == kSpeakers.end()) {
+    const std::string role = role_named(from);
+    if (role != "user" && role != "assistant" && role != "system" && role != "tool") {
       throw DataError(concat(where, ": \"from\" is \"", from,
                              "\"; known are human, gpt, system, function_call, observation and tool"));
     }
-    out.set("role", speaker->role);
-    out.set("content", value);
+    const char* text = message.contains("value") || !message.contains("content") ? "value" : "content";
+    out.set("role", role);
+    out.set("content", required_text(message, text, where));
   }
   for (const auto& [key, more] : message.items()) {
-    if (key != "from" && key != "value") out.set(key, more);
+    if (key != "from" && key != "value" && key != "content") out.set(key, more);
   }
   return out.take();
 }
 
-void add_messages(Conversation& out, const Json& messages, const char* field, bool share_gpt) {
-  if (!messages.is_array())
-    throw DataError(concat("\"", field, "\" is ", type_text(messages), ", not a list"));
-  if (messages.empty()) throw DataError(concat("\"", field, "\" is an empty list"));
+// {"role", "content"} with the roles that templates know.
+Json with_known_role(Json message, const std::string& role, const std::string& where) {
+  const bool calls =
+      role == "function_call" && value_of(message, "content") && !value_of(message, "tool_calls");
+  if (calls) {
+    message["tool_calls"] = called(required_text(message, "content", where), where);
+    message["content"] = "";
+    message["role"] = "assistant";
+  } else if (const std::string known = role_named(role); known != role) {
+    message["role"] = known;
+  }
+  if (!message.contains("content") && message.contains("value")) {
+    message["content"] = message["value"];
+    message.erase("value");
+  }
+  return message;
+}
+
+void add_messages(Conversation& out, const Json& value, const char* field) {
+  const std::string name = concat("\"", field, "\"");
+  // In a table, it is the text of a list.
+  const Json messages = value.is_string() ? parsed_text(value, name).value_or(nullptr) : value;
+  if (!messages.is_array()) throw DataError(concat(name, " is ", type_text(value), ", not a list"));
+  if (messages.empty()) throw DataError(concat(name, " is an empty list"));
   for (size_t i = 0; i < messages.size(); i++) {
     const std::string where = concat("message ", i + 1);
     const Json& message = messages[i];
     if (!message.is_object()) throw DataError(concat(where, " is ", type_text(message), ", not an object"));
-    if (share_gpt && message.contains("from")) {
+    if (message.contains("from") && !value_of(message, "role")) {
       add(out, translated(message, where), where);
     } else {
       const std::string role = required_text(message, "role", where);
-      add(out, message, concat(where, " (", role, ")"));
+      add(out, with_known_role(message, role, where), concat(where, " (", role, ")"));
     }
   }
 }
@@ -225,7 +229,7 @@ Conversation read_conversation(const Json& row, ConversationForm form) {
     const char* field = share_gpt ? "conversations" : "messages";
     const auto messages = row.find(field);
     if (messages == row.end()) throw DataError(concat("field \"", field, "\" is missing"));
-    add_messages(out, *messages, field, share_gpt);
+    add_messages(out, *messages, field);
   }
   for (const char* key : {"tools", "functions"}) {
     const Json* tools = value_of(row, key);
