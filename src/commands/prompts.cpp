@@ -10,6 +10,7 @@
 #include "trainer/formats/model_directory.h"
 #include "trainer/text/conversation.h"
 
+#include "base/not_text.h"
 #include "formats/json_problem.h"
 
 namespace trainer {
@@ -91,7 +92,10 @@ std::vector<int32_t> PromptEncoder::encode(const std::string& prompt) const {
 std::vector<int32_t> PromptEncoder::encode(const PlacedRow& placed) const {
   try {
     const Row& row = placed.row;
-    return row.contains("messages") ? encode_messages(to_answer(row["messages"])) : encode(prompt_of(row));
+    const bool is_list = row.contains("prompt") && row["prompt"].is_array();  // as TRL has it
+    if (row.contains("messages") || is_list)
+      return encode_messages(to_answer(row[row.contains("messages") ? "messages" : "prompt"]));
+    return encode(prompt_of(row));
   } catch (const DataError& e) {
     throw DataError(concat(placed.where, ": ", e.what()));
   }
