@@ -190,5 +190,56 @@ TEST(AddedTokens, OfBlanksTakeNoOtherBlanks) {
   }
 }
 
+// transformers 5.23, _from_pretrained: "legacy: convert the added_tokens.json file".
+TEST(Tokenizer, AddedTokensJsonIsReadAsTransformersDoes) {
+  const std::string text = "a<new>b <special> c<|im_end|>  <new> the <norm> quick";
+  const auto with = [](const char* name, const nlohmann::json& tokens) {
+    auto files = std::make_unique<ChangedFiles>(name);
+    files->set("tokenizer_config.json", "added_tokens_decoder", nullptr);
+    for (const auto& [token, id] : tokens.items()) files->set("added_tokens.json", token.c_str(), id);
+    return files;
+  };
+  const auto qwen = with("qwen", {{"<new>", 821}, {"<special>", 822}});
+  const std::vector<int32_t> ids{64, 821, 65, 220, 822, 295, 818, 343, 821, 360, 542, 77, 314, 76, 29, 745};
+  EXPECT_EQ(qwen->load()->encode(text, true), ids);
+  EXPECT_EQ(qwen->load()->decode(ids, true), "a<new>b <special> c  <new> the <norm> quick");
+  qwen->set("tokenizer_config.json", "additional_special_tokens", {"<special>"});
+  EXPECT_EQ(qwen->load()->encode(text, true), ids);
+  EXPECT_EQ(qwen->load()->decode(ids, true), "a<new>b  c  <new> the <norm> quick");
+  qwen->set("tokenizer_config.json", "pad_token", "<new>");
+  EXPECT_EQ(qwen->load()->decode(ids, true), "ab  c   the <norm> quick");
+  // Only where there is no added_tokens_decoder.
+  qwen->set("tokenizer_config.json", "added_tokens_decoder", nlohmann::json::object())
+      .set("tokenizer_config.json", "pad_token", "<|endoftext|>");
+  EXPECT_FALSE(qwen->load()->token_to_id("<new>"));
+
+  const auto t5 = with("t5", {{"<new>", 362}, {"<special>", 363}});
+  EXPECT_EQ(t5->load()->encode(text, true),
+            (std::vector<int32_t>{121, 362, 128, 363, 235, 171, 2,   8,   249, 2, 4,  16,  57, 2, 172,
+                                  362, 53,  4,   3,   171, 16,  139, 249, 172, 3, 95, 234, 94, 1}));
+  const auto llama = with("llama2_v5", {{"<new>", 902}});
+  EXPECT_EQ(llama->load()->token_to_id("<new>"), 902);
+}
+
+TEST(Tokenizer, IdsOfAddedTokensJsonThatDoNotFit) {
+  const ChangedFiles gap("qwen");
+  const std::string said = gap.set("added_tokens.json", "<new>", 826).said();
+  EXPECT_NE(
+      said.find(
+          "added_tokens.json: token '<new>' has the id 826, but the rest of the vocabulary gives it 821"),
+      std::string::npos)
+      << said;
+  EXPECT_EQ(gap.load()->token_to_id("<new>"), 821) << "as transformers 5.23";
+  const ChangedFiles taken("qwen");
+  taken.set("added_tokens.json", "<new>", 7);
+  try {
+    taken.load();
+    ADD_FAILURE() << "no error";
+  } catch (const FormatError& error) {
+    EXPECT_NE(std::string(error.what()).find("added_tokens.json: token '<new>' has the id 7"),
+              std::string::npos);
+  }
+}
+
 }  // namespace
 }  // namespace trainer
