@@ -241,5 +241,50 @@ TEST(Tokenizer, IdsOfAddedTokensJsonThatDoNotFit) {
   }
 }
 
+// transformers 5.23, TokenizersBackend.convert_to_native_format: a class with its own __init__ takes only the
+// vocabulary, the merges and the post_processor of tokenizer.json.
+TEST(Tokenizer, QwensStepsAreThoseOfItsClass) {
+  const std::string text = "It's 12345 cafe\u0301 dogs 's THE, and  so";
+  const std::vector<int32_t> ids = load_tokenizer(golden("qwen"))->encode(text, true);
+  const nlohmann::json words{
+      {"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}};
+  const auto other = [&](const char* tokenizer_class, const char* model_type) {
+    auto files = std::make_unique<ChangedFiles>("qwen");
+    files->set("tokenizer.json", "normalizer", nullptr).set("tokenizer.json", "pre_tokenizer", words);
+    files->set(kTokenizerConfig, "tokenizer_class", tokenizer_class)
+        .set("config.json", "model_type", model_type);
+    return files;
+  };
+  for (const auto& [tokenizer_class, model_type] : {std::pair("Qwen2Tokenizer", "qwen2"),
+                                                    {"Qwen2TokenizerFast", "qwen3"},
+                                                    {"Qwen2Tokenizer", "llama"},
+                                                    {"LlamaTokenizerFast", "qwen2"}})
+    EXPECT_EQ(other(tokenizer_class, model_type)->load()->encode(text, true), ids) << tokenizer_class;
+  for (const auto& [tokenizer_class, model_type] : {std::pair("PreTrainedTokenizerFast", "qwen3"),
+                                                    {"PreTrainedTokenizerFast", "llama"},
+                                                    {"Qwen2Tokenizer", "mistral"}})
+    EXPECT_NE(other(tokenizer_class, model_type)->load()->encode(text, true), ids) << tokenizer_class;
+  EXPECT_NE(other("Qwen2Tokenizer", "qwen2")->said().find("are not those of Qwen2Tokenizer"),
+            std::string::npos);
+  EXPECT_EQ(ChangedFiles("qwen").said(), "");
+}
+
+TEST(Tokenizer, VocabularyAndMergesAloneAreRefusedWithTheCommand) {
+  const test::TemporaryDirectory directory;
+  std::ofstream(directory / "vocab.json") << "{}";
+  std::ofstream(directory / "merges.txt") << "";
+  std::ofstream(directory / "tokenizer_config.json") << R"({"tokenizer_class": "Qwen2Tokenizer"})";
+  try {
+    load_tokenizer(directory.path());
+    ADD_FAILURE() << "no error";
+  } catch (const FormatError& error) {
+    EXPECT_NE(std::string(error.what())
+                  .find("has vocab.json and merges.txt, but no tokenizer.json; make it with "
+                        "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
 }  // namespace
 }  // namespace trainer

@@ -15,6 +15,7 @@
 #include "text/tokenizer/json_reader.h"
 #include "text/tokenizer/pipeline.h"
 #include "text/tokenizer/pipeline_tokenizer.h"
+#include "text/tokenizer/qwen2_steps.h"
 #include "text/tokenizer/read_pipeline.h"
 #include "text/tokenizer/sentencepiece_model.h"
 #include "text/tokenizer/special_tokens.h"
@@ -203,8 +204,9 @@ std::unique_ptr<FileTokenizer> load_file_tokenizer(const std::filesystem::path& 
   // T5 directories may hold both files. The model was pretrained with spiece.model.
   const bool sentencepiece = std::filesystem::exists(directory / "spiece.model");
   SpecialTokens special = read_special_tokens(directory);
-  Pipeline pipeline = sentencepiece ? read_sentencepiece_pipeline(directory / "spiece.model", special)
-                                    : read_pipeline(directory / "tokenizer.json");
+  Pipeline pipeline = sentencepiece
+                          ? read_sentencepiece_pipeline(directory / "spiece.model", special)
+                          : read_pipeline(directory / "tokenizer.json", is_qwen2_tokenizer(directory));
   if (dynamic_cast<const Unigram*>(pipeline.model.get()) != nullptr) name_as_t5(pipeline, special);
   add_special_tokens(
       special, [&](std::string_view name) { return pipeline.find(name); },
