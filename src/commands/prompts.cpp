@@ -11,7 +11,9 @@
 #include "trainer/text/conversation.h"
 
 #include "base/not_text.h"
+#include "base/utf8.h"
 #include "formats/json_problem.h"
+#include "text/tokenizer/json_reader.h"
 
 namespace trainer {
 namespace {
@@ -34,17 +36,10 @@ std::vector<PlacedRow> read_rows(std::istream& in, const std::string& name) {
   for (std::string line; std::getline(in, line);) {
     number++;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    PlacedRow placed{Row::parse(line, nullptr, /*allow_exceptions=*/false), concat(name, ":", number)};
-    if (placed.row.is_discarded()) {
-      const std::string problem =
-          line.starts_with('{') ? json_problem(line, in.eof() ? JsonEnd::file : JsonEnd::line) : "";
-      if (!problem.empty()) throw DataError(concat(placed.where, ": malformed JSON: ", problem));
-    }
-    if (!placed.row.is_object()) {
-      const std::string other = rows.empty() ? not_text(line) : "";
-      throw DataError(
-          concat(other.empty() ? placed.where : name, ": ", other.empty() ? "is not a JSON object" : other));
-    }
+    if (const std::string other = number == 1 ? not_text(line) : ""; !other.empty())
+      throw DataError(concat(name, ": ", other));
+    PlacedRow placed{.row = {}, .where = concat(name, ":", number)};
+    placed.row = parsed_row(line, placed.where, in.eof());
     rows.push_back(std::move(placed));
   }
   if (rows.empty()) throw DataError(concat(name, ": has no rows"));
@@ -52,6 +47,20 @@ std::vector<PlacedRow> read_rows(std::istream& in, const std::string& name) {
 }
 
 }  // namespace
+
+Row parsed_row(const std::string& line, const std::string& where, bool ends_file) {
+  const auto refuse = [&](std::string_view what) { throw DataError(concat(where, ": ", what)); };
+  if (nested_too_deep(line)) refuse("is nested too deep");
+  Row row = Row::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (row.is_discarded() && line.starts_with('{')) {
+    const std::string problem = json_problem(line, ends_file ? JsonEnd::file : JsonEnd::line);
+    if (!problem.empty()) refuse("malformed JSON: " + problem);
+    if (valid_utf8_prefix(line) < line.size()) refuse("is not UTF-8; save the file as UTF-8");
+    if (number_beyond_64_bits(line)) refuse("has a number that is too large for 64 bits");
+  }
+  if (!row.is_object()) refuse("is not a JSON object");
+  return row;
+}
 
 std::vector<PlacedRow> read_rows(const std::string& file) {
   if (file == "-") return read_rows(std::cin, "stdin");

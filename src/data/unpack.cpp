@@ -217,6 +217,10 @@ std::optional<PackedFile> open_packed(const fs::path& path, const fs::path& cach
     throw DataError(e.what());
   }
   set_fault_code(*file, ExitCode::data);
+  const std::string other = packing == Packing::parquet ? not_text(file->text()) : "";
+  if (!other.empty() && !file->text().starts_with("PAR1"))
+    throw of_family(ErrorCode::parquet,
+                    DataError(concat(path.string(), ": is no Parquet file, as its name says: it ", other)));
   const std::string content = content_fingerprint(file->text(), identity);
   return PackedFile{file, packing, unpacked_path(path, cache, content, packing == Packing::parquet, used)};
 }
