@@ -7,6 +7,7 @@
 #include "trainer/base/strings.h"
 
 #include "base/text.h"
+#include "base/warn_once.h"
 #include "data/fields.h"
 #include "text/chat/row_json.h"
 
@@ -72,7 +73,7 @@ Json weights_as_json(const std::vector<float>& weights) {
 void warn_without_end(const ChatTemplate& chat_template, const Tokenizer& tokenizer) {
   try {
     if (const std::string why = why_no_end_is_learned(chat_template, tokenizer); !why.empty())
-      log::warning(why);
+      warn_once(why);
   } catch (const DataError& error) {  // a template for other conversations
     log::warning(concat("the chat template does not show what ends an answer: ", error.what()));
   }

@@ -3,11 +3,13 @@ as a template, a configuration or data. So too for other files of another kind."
 import gzip
 import json
 import shutil
+import struct
 import unittest
 
 from support import ROOT, EndToEnd, trainer, write_rows
 
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 12345\n"
+AS_CHATS = ("data.kind=chat", "data.input=null", "data.target=null")
 CHAT = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
 
 
@@ -52,7 +54,7 @@ class Pointers(EndToEnd):
             if name.endswith("jinja"):
                 self.assert_named(model / name, "tokenize", "--chat", "--model", model, "--input", rows)
             if name != "generation_config.json":
-                self.assert_named(model / name, *self.train_on(f"model.path={model}", f"data.train={rows}"))
+                self.assert_named(model / name, *self.train_on(f"model.path={model}", f"data.train={rows}", *AS_CHATS))
 
     def test_weights_in_several_files(self):
         model = self.copy_of_model("shards")
@@ -70,6 +72,8 @@ class Pointers(EndToEnd):
             adapter.mkdir()
             (adapter / "adapter_config.json").write_text(json.dumps(
                 {"peft_type": "LORA", "r": 8, "lora_alpha": 16, "target_modules": ["q_proj"], "base_model_name_or_path": str(self.model)}))
+            header = b'{"base_model.model.a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}'
+            (adapter / "adapter_model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(4))
             (adapter / name).write_text(POINTER)
             for command in (("generate", adapter, "a", "--device", "cpu"), ("export", adapter, self.scratch / "exported"), ("merge", adapter, self.scratch / "merged"),
                             self.train_on(f"model.path={self.model}", f"data.train={self.data / 'train.jsonl'}", "lora={}", f"lora.adapter={adapter}")):
@@ -86,7 +90,7 @@ class Pointers(EndToEnd):
         file.write_text(POINTER)
         rows = self.scratch / "chat-rows.jsonl"
         write_rows(rows, [CHAT])
-        self.assert_named(file, *self.train_on(f"model.path={self.model}", f"data.train={rows}", f"data.chat_template={file}"))
+        self.assert_named(file, *self.train_on(f"model.path={self.model}", f"data.train={rows}", f"data.chat_template={file}", *AS_CHATS))
         rows.write_text(POINTER)
         self.assert_named(rows, "tokenize", "--model", self.model, "--input", rows)
         self.assert_named(rows, "tokenize", "--chat", "--model", self.model, "--input", rows, "--chat-template", ROOT / "README.md")

@@ -217,7 +217,7 @@ TEST(Tokenizer, AddedTokensJsonIsReadAsTransformersDoes) {
   EXPECT_EQ(t5->load()->encode(text, true),
             (std::vector<int32_t>{121, 362, 128, 363, 235, 171, 2,   8,   249, 2, 4,  16,  57, 2, 172,
                                   362, 53,  4,   3,   171, 16,  139, 249, 172, 3, 95, 234, 94, 1}));
-  const auto llama = with("llama2_v5", {{"<new>", 902}});
+  const auto llama = with("llama2_v5", {{"<new>", 902}, {"", 903}});
   EXPECT_EQ(llama->load()->token_to_id("<new>"), 902);
 }
 

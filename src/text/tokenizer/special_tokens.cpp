@@ -93,6 +93,7 @@ void read_added_before(const JsonAt& json, const std::map<std::string, AddedToke
   }
   for (const AddedToken& token : out.additional) special.insert(token.content);
   for (const auto& [content, unused] : json.value.items()) {
+    if (content.empty()) continue;  // none, as in Transformers
     const bool is_special = special.contains(content);
     out.added_before.emplace_back(
         json.get(content).id(),
