@@ -128,7 +128,7 @@ TEST(ReadSafetensors, SaysWhatIsWrong) {
   EXPECT_TRUE(contains(read_error("<!DOCTYPE html><html>"), "a page of HTML"));
   const std::string a = R"("a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]})";
   EXPECT_TRUE(contains(read_error(file_text(R"({"a":{"dtype":"F32","shape":[NaN]}})", "")),
-                       "the header is not JSON: byte 28 of it: NaN is no value of JSON"));
+                       "the header is not JSON: byte 30 of it: NaN is no value of JSON"));
   EXPECT_TRUE(contains(read_error(file_text(R"({"a":{"shape":[-Infinity]}})", "")), "Infinity is no value"));
   EXPECT_TRUE(
       contains(read_error(file_text(R"({"a":{"shape":[1e999]}})", "")), "a number that is too large"));

@@ -1,6 +1,9 @@
 // Chat templates as a user sees them: where they are found, what they are given, and errors when one fails.
 #include "trainer/text/chat_template.h"
 
+#include <filesystem>
+#include <fstream>
+
 #include <gtest/gtest.h>
 
 #include "trainer/base/error.h"
