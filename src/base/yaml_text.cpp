@@ -2,6 +2,7 @@
 
 #include <array>
 #include <map>
+#include <set>
 #include <sstream>
 #include <utility>
 #include <vector>
@@ -140,6 +141,67 @@ YAML::Node parse_yaml(const std::string& text) {
   return YAML::Load(ended);
 }
 
+namespace {
+
+constexpr const char* kNoMerge = "<< stands before an alias of a mapping (<<: *name), or a list of those";
+
+using Entries = std::vector<std::pair<YAML::Node, YAML::Node>>;
+
+// In quotes, << is a name like any other.
+bool is_merge_key(const YAML::Node& key) {
+  return key.IsScalar() && key.Scalar() == "<<" && key.Tag() != "!";
+}
+
+// Adds the entries of a mapping, those of its merge keys before its own: of two with one name, the later
+// counts.
+void add_entries(const YAML::Node& mapping, Entries& entries) {
+  Entries own;
+  for (const auto& entry : mapping) {
+    if (!is_merge_key(entry.first)) {
+      own.emplace_back(entry.first, entry.second);
+      continue;
+    }
+    std::vector<YAML::Node> merged;
+    if (entry.second.IsSequence()) {
+      for (const auto& item : entry.second) merged.push_back(item);
+    } else {
+      merged.push_back(entry.second);
+    }
+    for (auto one = merged.rbegin(); one != merged.rend(); ++one) {
+      if (!one->IsMap()) throw YAML::ParserException(entry.first.Mark(), kNoMerge);
+      add_entries(*one, entries);
+    }
+  }
+  entries.insert(entries.end(), own.begin(), own.end());
+}
+
+YAML::Node merged_mapping(const YAML::Node& mapping) {
+  Entries entries;
+  add_entries(mapping, entries);
+  std::map<std::string, size_t> last;
+  for (size_t i = 0; i < entries.size(); i++) {
+    if (entries[i].first.IsScalar()) last[entries[i].first.Scalar()] = i;
+  }
+  YAML::Node out(YAML::NodeType::Map);
+  std::set<std::string> added;
+  for (const auto& [key, value] : entries) {
+    const bool is_name = key.IsScalar();
+    if (is_name && !added.insert(key.Scalar()).second) continue;
+    out.force_insert(key, with_merged_keys(is_name ? entries[last[key.Scalar()]].second : value));
+  }
+  return out;
+}
+
+}  // namespace
+
+YAML::Node with_merged_keys(const YAML::Node& node) {
+  if (node.IsMap()) return merged_mapping(node);
+  if (!node.IsSequence()) return node;
+  YAML::Node out(YAML::NodeType::Sequence);
+  for (const auto& item : node) out.push_back(with_merged_keys(item));
+  return out;
+}
+
 std::vector<RepeatedKey> repeated_keys(const std::string& text) {
   std::istringstream stream(text);
   YAML::Parser parser(stream);
@@ -153,8 +215,8 @@ std::string yaml_problem(const YAML::Exception& error, const std::string& text) 
   for (const auto& [begin, meaning] : kMeanings) {
     if (error.msg.starts_with(begin)) return meaning;
   }
-  const bool is_ours =
-      error.msg == kLoop || error.msg == kBomb || error.msg.starts_with("text that is no part of");
+  const bool is_ours = error.msg == kLoop || error.msg == kBomb || error.msg == kNoMerge ||
+                       error.msg.starts_with("text that is no part of");
   return is_ours ? error.msg : "is no YAML here; check the quotes, colons and indentation of this line";
 }
 

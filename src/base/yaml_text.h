@@ -14,6 +14,11 @@ namespace trainer {
 // aliases that stand for far more than the text has.
 YAML::Node parse_yaml(const std::string& text);
 
+// Returns a copy in which the entries that merge keys (<<: *name, or a list of those) stand for are in place,
+// at every level, as PyYAML puts them: the mapping's own entries count, and of a list the first that has a
+// key. Throws YAML::ParserException where << has something else than mappings.
+YAML::Node with_merged_keys(const YAML::Node& node);
+
 // A key that its mapping has had before. depth: 1 for the keys of the whole document, 2 for those of its
 // sections.
 struct RepeatedKey {

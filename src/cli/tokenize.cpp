@@ -18,6 +18,7 @@
 #include "trainer/text/conversation.h"
 #include "trainer/text/tokenizer.h"
 
+#include "base/not_text.h"
 #include "base/terminal.h"
 #include "base/text.h"
 #include "cli/commands.h"
@@ -180,13 +181,12 @@ class ChatRows {
     const Json row = parse(line);
     if (const auto large = integer_beyond_64_bits(line))
       throw DataError(concat("has the integer ", *large, ", which is beyond 64 bits; write it as a string"));
-    std::vector<std::string> names;
-    for (const auto& entry : row.items()) names.push_back(entry.key());
-    const auto form = row.is_object() ? conversation_form(names) : std::nullopt;
+    const auto form = row.is_object() ? conversation_form(row) : std::nullopt;
     if (!form)
-      throw DataError(concat("a row with messages, conversations, or instruction and output is expected; ",
+      throw DataError(concat("a row with messages, conversations, instruction and output, or prompt and ",
+                             "completion as lists of messages is expected; ",
                              row.is_object() ? fields_of(row) : concat("found ", row.type_name())));
-    const Conversation conversation = read_conversation(row, *form);
+    const Conversation conversation = read_conversation(row, *form, loss_on_);
     if (refuse_unknown_marks_) refuse_unknown_marks(conversation, &*template_, loss_on_);
     return tokenize_chat(*template_, tokenizer, conversation, loss_on_, learn_reasoning_);
   }
@@ -242,6 +242,8 @@ void convert_lines(std::istream& rows, const std::string& name, const Convert& c
   int64_t number = 0;
   for (std::string line; std::getline(rows, line);) {
     number++;
+    if (const std::string other = number == 1 ? not_text(line) : ""; !other.empty())
+      throw DataError(concat(name, ": ", other));
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     convert_row(convert, line, concat(name, ":", number));
   }

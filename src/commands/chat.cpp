@@ -325,8 +325,9 @@ void answer_json(const OpenModel& opened, const PromptEncoder& encoder, const Ge
     number++;
     interrupted = false;
     try {
-      const PlacedRow asked{Row::parse(line, nullptr, /*allow_exceptions=*/false), concat("stdin:", number)};
-      if (!asked.row.is_object() || !asked.row.contains("messages"))
+      const std::string where = concat("stdin:", number);
+      const PlacedRow asked{parsed_row(line, where, std::cin.eof()), where};
+      if (!asked.row.contains("messages"))
         throw DataError(concat(asked.where, ": expected {\"messages\": [...]}"));
       const auto show = [&](const std::string& piece) { say("piece", piece); };
       say("answer", answerer.answer(encoder.encode(asked), show));

@@ -10,11 +10,14 @@
 #include "trainer/formats/model_directory.h"
 #include "trainer/text/conversation.h"
 
+#include "base/not_text.h"
+#include "base/utf8.h"
 #include "commands/rows.h"
 #include "data/fields.h"
 #include "data/row_parser.h"
 #include "formats/json_lines.h"
 #include "formats/json_problem.h"
+#include "text/tokenizer/json_reader.h"
 
 namespace trainer {
 namespace {
@@ -28,17 +31,10 @@ std::vector<PlacedRow> read_rows(std::istream& in, const std::string& name) {
   for (std::string line; std::getline(in, line);) {
     number++;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    PlacedRow placed{Row::parse(line, nullptr, /*allow_exceptions=*/false), concat(name, ":", number)};
-    if (placed.row.is_discarded()) {
-      const std::string problem =
-          line.starts_with('{') ? json_problem(line, in.eof() ? JsonEnd::file : JsonEnd::line) : "";
-      if (!problem.empty()) throw DataError(concat(placed.where, ": malformed JSON: ", problem));
-    }
-    if (!placed.row.is_object()) {
-      const std::string other = rows.empty() ? not_text(line) : "";
-      throw DataError(
-          concat(other.empty() ? placed.where : name, ": ", other.empty() ? "is not a JSON object" : other));
-    }
+    if (const std::string other = number == 1 ? not_text(line) : ""; !other.empty())
+      throw DataError(concat(name, ": ", other));
+    PlacedRow placed{.row = {}, .where = concat(name, ":", number)};
+    placed.row = parsed_row(line, placed.where, in.eof());
     rows.push_back(std::move(placed));
   }
   if (rows.empty()) throw DataError(concat(name, ": has no rows"));
@@ -46,6 +42,20 @@ std::vector<PlacedRow> read_rows(std::istream& in, const std::string& name) {
 }
 
 }  // namespace
+
+Row parsed_row(const std::string& line, const std::string& where, bool ends_file) {
+  const auto refuse = [&](std::string_view what) { throw DataError(concat(where, ": ", what)); };
+  if (nested_too_deep(line)) refuse("is nested too deep");
+  Row row = Row::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (row.is_discarded() && line.starts_with('{')) {
+    const std::string problem = json_problem(line, ends_file ? JsonEnd::file : JsonEnd::line);
+    if (!problem.empty()) refuse("malformed JSON: " + problem);
+    if (valid_utf8_prefix(line) < line.size()) refuse("is not UTF-8; save the file as UTF-8");
+    if (number_beyond_64_bits(line)) refuse("has a number that is too large for 64 bits");
+  }
+  if (!row.is_object()) refuse("is not a JSON object");
+  return row;
+}
 
 std::vector<PlacedRow> read_rows(const std::string& file, const std::string& cache) {
   if (file == "-") return read_rows(std::cin, "stdin");
@@ -92,8 +102,11 @@ std::vector<int32_t> PromptEncoder::encode(const std::string& prompt) const {
 
 std::vector<int32_t> PromptEncoder::encode(const PlacedRow& placed) const {
   try {
-    const auto form = form_of(placed.row);
-    return form ? encode_conversation(placed.row, *form) : encode(prompt_of(placed.row));
+    const Row& row = placed.row;
+    const bool is_list = row.contains("prompt") && row["prompt"].is_array();  // as TRL has it
+    if (is_list && !row.contains("messages")) return encode_messages(to_answer(row["prompt"]));
+    const auto form = form_of(row);
+    return form ? encode_conversation(row, *form) : encode(prompt_of(row));
   } catch (const DataError& e) {
     throw DataError(concat(placed.where, ": ", e.what()));
   }

@@ -26,6 +26,10 @@ struct PlacedRow {
   Row row;
   std::string where;  // file:line
 };
+// Returns the row of one line. Throws DataError, with the place `where`, for anything but a JSON object and for
+// nesting that no copy survives. `ends_file`: nothing comes behind the line.
+Row parsed_row(const std::string& line, const std::string& where, bool ends_file);
+
 // Reads rows from a file of any kind that training reads, or lines of JSON from stdin with "-". `cache`: as
 // data.cache. Throws DataError when malformed or empty.
 std::vector<PlacedRow> read_rows(const std::string& file, const std::string& cache);

@@ -66,7 +66,7 @@ void check_effects(const Config& config, Checker& check) {
     for (const Key& key : section.keys) {
       if (!config.origins.contains(key.full_name())) continue;
       const Condition* unmet = first_idle(key, config, Idle::is_refused);
-      if (unmet == nullptr) continue;
+      if (unmet == nullptr || is_overridden(key, *unmet, config)) continue;
       const ForeignKey* meant = find_foreign_key(key.name);
       const bool other = meant != nullptr && meant->key() != key.full_name();
       check.require(false, key.full_name(),

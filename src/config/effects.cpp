@@ -145,6 +145,16 @@ const Condition* first_idle(const Key& key, const Config& config, std::optional<
   return nullptr;
 }
 
+bool is_overridden(const Key& key, const Condition& condition, const Config& config) {
+  if (is_override(place_set(config, key.full_name()))) return false;
+  const auto place = [&](const State& state) { return place_set(config, state.key); };
+  // A state that stands nowhere is a default, which says nothing against the file.
+  return std::ranges::all_of(
+             condition.states,
+             [&](const State& state) { return place(state).empty() || is_override(place(state)); }) &&
+         std::ranges::any_of(condition.states, [&](const State& state) { return is_override(place(state)); });
+}
+
 Problems contradicting_keys(const Config& config, const std::map<std::string, size_t>& layers) {
   Problems problems;
   for_each_key([&](const Key& key) {
@@ -180,20 +190,10 @@ std::vector<IdleKey> keys_without_effect(const Config& config) {
   for_each_key([&](const Key& key) {
     const std::string name = key.full_name();
     const Condition* idle = first_idle(key, config);
-    if (idle == nullptr || idle->idle == Idle::is_refused || !is_given(key, config) ||
-        is_ready_for_data(name, *idle, config))
-      return;
+    if (idle == nullptr || !is_given(key, config) || is_ready_for_data(name, *idle, config)) return;
+    const bool overridden = is_overridden(key, *idle, config);
+    if (idle->idle == Idle::is_refused && !overridden) return;  // an error, which load_config() has told
     const std::string origin = place_set(config, name);
-    // A state that stands nowhere is a default, which says nothing against the file.
-    const bool overridden = !is_override(origin) &&
-                            std::ranges::all_of(idle->states,
-                                                [&](const State& state) {
-                                                  const std::string place = place_set(config, state.key);
-                                                  return place.empty() || is_override(place);
-                                                }) &&
-                            std::ranges::any_of(idle->states, [&](const State& state) {
-                              return is_override(place_set(config, state.key));
-                            });
     found.push_back({name, concat(origin, ": ", name, ": ", idle_in_words(key, *idle, config)), overridden});
   });
   return found;

@@ -33,6 +33,10 @@ bool holds(const State& state, const Config& config);
 // nullptr: it has one.
 const Condition* first_idle(const Key& key, const Config& config, std::optional<Idle> kind = std::nullopt);
 
+// Returns whether the key stands in a file, and an override on the command line is what the condition is
+// about: the user knows better now, and the file stays as it is.
+bool is_overridden(const Key& key, const Condition& condition, const Config& config);
+
 // Returns the keys that contradict others: the user has given both, the other one in the same layer or in an
 // earlier one. `layers`: key -> the number of the layer that set it last.
 Problems contradicting_keys(const Config& config, const std::map<std::string, size_t>& layers);

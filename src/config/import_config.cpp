@@ -5,6 +5,7 @@
 #include "trainer/base/strings.h"
 
 #include "base/file_facts.h"
+#include "base/not_text.h"
 #include "base/yaml_text.h"
 #include "config/import_settings.h"
 
@@ -27,10 +28,13 @@ YAML::Node read_mapping(const std::filesystem::path& file) {
   if (!std::filesystem::exists(file))
     throw ConfigError(concat(file.string(), ": does not exist"), ExitCode::files);
   const std::string text = read_file(file);
+  if (const std::string why = why_no_text(text); !why.empty())
+    throw ConfigError(concat(file.string(), ": ", why));
   YAML::Node root;
   try {
-    root = parse_yaml(text);
-    const std::vector<RepeatedKey> repeated = repeated_keys(text);
+    root = with_merged_keys(parse_yaml(text));
+    std::vector<RepeatedKey> repeated = repeated_keys(text);
+    std::erase_if(repeated, [](const RepeatedKey& key) { return key.name == "<<"; });  // all are merged
     if (!repeated.empty()) {
       const RepeatedKey& key = repeated.front();
       throw ConfigError(concat(place_of(file, key.mark), one_line(key.name, 100),

@@ -66,7 +66,7 @@ struct State {
 
 // What follows if a key is given where it has no effect.
 enum class Idle {
-  is_refused,   // an error
+  is_refused,   // an error; if an override took the effect of a key in a file, it is named
   contradicts,  // an error if the other key was given before it or beside it; else it is named
   is_named,     // a warning
 };
@@ -155,7 +155,7 @@ struct Key {
     usual = std::move(values);
     return std::move(*this);
   }
-  // Refused unless, or if, another key has this value.
+  // Refused unless, or if, another key has this value; named if an override gives the other its value.
   Key only_with(std::string other, std::string value) && {
     return std::move(*this).idle(
         {.states = {{.key = std::move(other), .values = {std::move(value)}, .among = false}},

@@ -2,10 +2,10 @@
 #include <map>
 
 #include "trainer/base/error.h"
-#include "trainer/base/files.h"
 #include "trainer/base/strings.h"
 
 #include "base/file_facts.h"
+#include "base/not_text.h"
 #include "base/yaml_text.h"
 #include "config/layer.h"
 #include "config/presets.h"
@@ -94,7 +94,7 @@ class FileReader {
     };
     std::string text;
     try {
-      text = read_file(file);
+      text = read_text(file);
     } catch (const Error& error) {
       problems_.push_back({asked_from, "", error.what(), ExitCode::usage, ErrorCode::config_file});
       return;

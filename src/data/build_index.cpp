@@ -130,6 +130,7 @@ class Builder {
       }
       batch.rows_taken++;
       const uint64_t question = hash_of(encoder_.question(read));
+      survey.add_marks(row.offset, read.unused_marks);
       survey.add(
           row.offset, samples, [&] { return encoder_.texts(read); }, [&] { return encoder_.learned(read); });
       std::erase_if(samples, [](const EncodedSample& sample) { return sample.dropped; });

@@ -7,6 +7,7 @@
 #include "trainer/base/strings.h"
 
 #include "base/text.h"
+#include "base/warn_once.h"
 #include "data/fields.h"
 #include "text/chat/roles.h"
 #include "text/chat/row_json.h"
@@ -18,6 +19,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 const char* field_of(ConversationForm form) {
+  if (form == ConversationForm::prompt_completion) return "prompt, completion";
   if (form == ConversationForm::messages) return "messages";
   return form == ConversationForm::conversations ? "conversations" : "instruction, input, output";
 }
@@ -70,10 +72,10 @@ Json weights_as_json(const std::vector<float>& weights) {
   return json;
 }
 
-void warn_without_end(const ChatTemplate& chat_template) {
+void warn_without_end(const ChatTemplate& chat_template, const Tokenizer& tokenizer) {
   try {
-    if (chat_template.end_of_answer().empty())
-      log::warning("the chat template writes nothing after an answer: the model does not learn to stop");
+    if (const std::string why = why_no_end_is_learned(chat_template, tokenizer); !why.empty())
+      warn_once(why);
   } catch (const DataError& error) {  // a template for other conversations
     log::warning(concat("the chat template does not show what ends an answer: ", error.what()));
   }
@@ -90,22 +92,18 @@ ChatEncoder::ChatEncoder(ConversationForm form, std::optional<ChatTemplate> chat
       encoder_decoder_(encoder_decoder) {}
 
 ReadRow ChatEncoder::read(const RowParser& row) const {
-  const Json json = row.json();
-  const ConversationForm form = form_of(json);
+  const Json json = conversation_row(row);
+  // A data set may contain conversations in different forms.
+  const ConversationForm form = conversation_form(json).value_or(form_);
   if (!template_ && form != ConversationForm::alpaca)
     throw DataError(concat("\"", field_of(form), "\" needs a chat template: data.chat_template"));
-  Conversation conversation = read_conversation(json, form);
+  Conversation conversation = read_conversation(json, form, config_.loss_on);
   if (config_.unknown_marks == UnknownMarks::error)
     refuse_unknown_marks(conversation, template_ ? &*template_ : nullptr, config_.loss_on);
   refuse_unknown_roles(conversation, template_ ? &*template_ : nullptr, config_.loss_on);
-  return {.conversation = std::move(conversation), .weight = weight_of_row(row, config_.loss_weight)};
-}
-
-// A data set may contain conversations in different forms.
-ConversationForm ChatEncoder::form_of(const Json& row) const {
-  std::vector<std::string> fields;
-  for (const auto& field : row.items()) fields.push_back(field.key());
-  return conversation_form(fields).value_or(form_);
+  return {.conversation = std::move(conversation),
+          .weight = weight_of_row(row, config_.loss_weight),
+          .unused_marks = unused_marks(config_, row)};
 }
 
 std::vector<EncodedSample> ChatEncoder::encode(const ReadRow& row) const {
@@ -203,21 +201,37 @@ std::string ChatEncoder::date() const { return template_ ? template_->date() : "
 
 std::string ChatEncoder::input_field() const { return field_of(form_); }
 
+Json conversation_row(const RowParser& row) {
+  return row.is_record() ? with_parsed_lists(row.json()) : row.json();
+}
+
+namespace {
+
+// A row that cannot be read as JSON has fields with names all the same.
+std::optional<ConversationForm> form_of_first(const RowParser& row) {
+  const std::vector<std::string> fields = row.fields();
+  if (const auto form = conversation_form(fields)) return form;
+  const bool may_have = std::ranges::count(fields, "prompt") + std::ranges::count(fields, "completion") > 1;
+  return may_have ? conversation_form(conversation_row(row)) : std::nullopt;
+}
+
+}  // namespace
+
 std::unique_ptr<RowEncoder> make_chat_encoder(const DataConfig& config, const std::string& model,
-                                              const std::vector<std::string>& fields,
-                                              const Tokenizer& tokenizer, bool encoder_decoder) {
+                                              const RowParser& first_row, const Tokenizer& tokenizer,
+                                              bool encoder_decoder) {
   if (config.kind != DataKind::chat && config.kind != DataKind::automatic) return nullptr;
   const bool named = !config.input.empty() || !config.target.empty();
   if (config.kind == DataKind::automatic && named) return nullptr;
   if (named) throw ConfigError("data.input and data.target: kind chat does not use them; leave them out");
-  const auto form = conversation_form(fields);
+  const auto form = form_of_first(first_row);
   if (form && config.long_samples == LongSamples::split)
     throw ConfigError(
         "data.long_samples: split is for running text (data.kind: text); choose truncate or drop");
   if (!form) {
     if (config.kind == DataKind::automatic) return nullptr;
-    throw DataError(concat("kind chat needs messages, conversations, or instruction and output; the row has ",
-                           join_some(fields)));
+    throw DataError(concat("kind chat needs messages, conversations, instruction and output, or prompt and ",
+                           "completion as lists of messages; the row has ", join_some(first_row.fields())));
   }
   std::optional<ChatTemplate> chat_template =
       config.chat_template.empty() ? load_chat_template(model)
@@ -239,8 +253,7 @@ std::unique_ptr<RowEncoder> make_chat_encoder(const DataConfig& config, const st
                    : ""));
   }
   if (plain && config.chat_template.empty()) chat_template.reset();
-  if (chat_template && !encoder_decoder && config.loss_on != LossOn::everything)
-    warn_without_end(*chat_template);
+  if (chat_template && !encoder_decoder) warn_without_end(*chat_template, tokenizer);
   return std::make_unique<ChatEncoder>(*form, std::move(chat_template), config, tokenizer, encoder_decoder);
 }
 

@@ -37,8 +37,6 @@ class ChatEncoder : public RowEncoder {
   std::string target_field() const override { return ""; }
 
  private:
-  ConversationForm form_of(const nlohmann::ordered_json& row) const;
-
   ConversationForm form_;  // the first row's
   std::optional<ChatTemplate> template_;
   DataConfig config_;
@@ -46,13 +44,16 @@ class ChatEncoder : public RowEncoder {
   bool encoder_decoder_;
 };
 
+// Returns the row as JSON; in a table, lists of messages are parsed. Throws as with_parsed_lists().
+nlohmann::ordered_json conversation_row(const RowParser& row);
+
 // Returns an encoder when the configuration or the fields of the first row say that rows are conversations;
 // otherwise nullptr. `model`: the directory with the chat template, unless data.chat_template names a file.
 // Throws ConfigError and DataError as make_row_encoder() does, and FormatError for a template that is missing
 // or invalid.
 std::unique_ptr<RowEncoder> make_chat_encoder(const DataConfig& config, const std::string& model,
-                                              const std::vector<std::string>& fields,
-                                              const Tokenizer& tokenizer, bool encoder_decoder);
+                                              const RowParser& first_row, const Tokenizer& tokenizer,
+                                              bool encoder_decoder);
 
 // Returns the directory whose chat template writes a run's samples: that of the model, or of an adapter that
 // is trained further and has learned one.

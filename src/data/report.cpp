@@ -36,6 +36,7 @@ class Warnings {
     unknown(report_.input, "inputs");
     unknown(report_.target, "targets");
     unspelled();
+    unused_marks();
     doubled_ends();
     empty(report_.input, report_.input_name());
     empty(report_.target, report_.target_name());
@@ -79,6 +80,19 @@ class Warnings {
         "the tokenizer does not keep ", blanks_named(report_.unspelled_characters), " of what is learned in ",
         in_rows(rows), ": ", places(rows), "; the model cannot write them. Add them as tokens (",
         "model.add_tokens=", as_tokens(report_.unspelled_characters), "), or replace them in the data"));
+  }
+  void unused_marks() {
+    const RowCount& rows = report_.unused_marks;
+    for (const std::string& field : report_.unused_mark_fields) {
+      const bool is_list = field.ends_with("[]");
+      const std::string name = is_list ? field.substr(0, field.size() - 2) : field;
+      warn(concat("the rows have a ", is_list ? "list" : "field", " \"", name,
+                  "\", which is not used: ", in_rows(rows), ", ", places(rows),
+                  is_list
+                      ? "; if it says which messages are learned, write \"train\": true or false into the "
+                        "messages"
+                      : concat("; if it is the weight of a row in the loss: data.loss_weight=", name)));
+    }
   }
   void doubled_ends() {
     const RowCount& rows = report_.doubled_ends;

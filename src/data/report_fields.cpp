@@ -74,6 +74,8 @@ void for_fields(std::type_identity<DataReport>, const Visit& visit) {
   visit(Field{"unknown", Whole::usable_rows}, &DataReport::unknown);
   visit(Field{"unspelled", Whole::usable_rows}, &DataReport::unspelled);
   visit(Field{"unspelled/characters"}, &DataReport::unspelled_characters);
+  visit(Field{"unused_marks", Whole::usable_rows}, &DataReport::unused_marks);
+  visit(Field{"unused_marks/fields"}, &DataReport::unused_mark_fields);
   visit(Field{"doubled_ends", Whole::usable_rows}, &DataReport::doubled_ends);
   visit(Field{"duplicates", Whole::usable_rows, "same_as"}, &DataReport::duplicates);
   visit(Field{"nothing_to_learn/count", Whole::samples}, &DataReport::without_supervision);

@@ -156,6 +156,9 @@ void add_tokens(Page& page, const DataReport& report) {
   if (report.unspelled.count > 0)
     page.row("not kept", concat(blanks_named(report.unspelled_characters), " of what is learned in ",
                                 rows_text(report.unspelled, report.rows)));
+  if (report.unused_marks.count > 0)
+    page.row("not used",
+             concat(shown(report.unused_mark_fields), " in ", rows_text(report.unused_marks, report.rows)));
   if (report.doubled_ends.count > 0)
     page.row("twice", concat("BOS or EOS, in the text and added to it: ",
                              rows_text(report.doubled_ends, report.rows)));

@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 
 #include "trainer/base/error.h"
-#include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 
 #include "data/chat_encoder.h"
@@ -43,27 +42,23 @@ void refuse_judged_answers(const DataConfig& config, const RowParser& row,
       pair ? "; if it says something else of the answer: data.input=prompt data.target=completion" : ""));
 }
 
-// Names a field that another program takes for what is learned of a row.
-void warn_of_marks(const DataConfig& config, const RowParser& row, const std::vector<std::string>& fields) {
-  for (const std::string& field : fields) {
-    const bool is_used = field == config.loss_weight || field == config.input || field == config.target;
-    if (is_used || !is_mark(field)) continue;
-    const auto value = row.json(field);
-    if (!value || value->is_null() || value->is_object()) continue;
-    if (value->is_array()) {  // one mark for each message
-      if (!value->empty() && (value->front().is_boolean() || value->front().is_number()))
-        log::warning(concat("data: the rows have a list \"", field,
-                            "\", which is not used; if it says which messages are learned, write "
-                            "\"train\": true or false into the messages"));
-      continue;
-    }
-    log::warning(
-        concat("data: the rows have a field \"", field,
-               "\", which is not used; if it is the weight of a row in the loss: data.loss_weight=", field));
-  }
-}
-
 }  // namespace
+
+std::vector<std::string> unused_marks(const DataConfig& config, const RowParser& row) {
+  std::vector<std::string> unused;
+  if (config.unknown_marks == UnknownMarks::ignore) return unused;
+  for (const std::string& field : row.fields_that(is_mark)) {
+    if (field == config.loss_weight || field == config.input || field == config.target) continue;
+    const auto value = row.json(field);
+    if (!value || value->is_null() || value->is_object() || *value == "") continue;
+    if (!value->is_array()) {
+      unused.push_back(field);
+    } else if (!value->empty() && (value->front().is_boolean() || value->front().is_number())) {
+      unused.push_back(field + "[]");
+    }
+  }
+  return unused;
+}
 
 std::unique_ptr<RowEncoder> make_row_encoder(const DataConfig& config, const std::string& model,
                                              const RowParser& first_row, const Tokenizer& tokenizer,
@@ -71,8 +66,7 @@ std::unique_ptr<RowEncoder> make_row_encoder(const DataConfig& config, const std
   const std::vector<std::string> fields = first_row.fields();
   return in_family(ErrorCode::data_fields, [&]() -> std::unique_ptr<RowEncoder> {
     refuse_judged_answers(config, first_row, fields);
-    warn_of_marks(config, first_row, fields);
-    if (auto chat = make_chat_encoder(config, model, fields, tokenizer, encoder_decoder)) return chat;
+    if (auto chat = make_chat_encoder(config, model, first_row, tokenizer, encoder_decoder)) return chat;
     return std::make_unique<TextEncoder>(choose_fields(config, fields, encoder_decoder), config, tokenizer);
   });
 }

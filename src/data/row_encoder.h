@@ -18,10 +18,11 @@ namespace trainer {
 
 // The checked content of a row. A row is read once; all else is computed from this.
 struct ReadRow {
-  Dataset::Texts texts = {};       // rows with input and target, or running text
-  std::string fields = {};         // the values that the texts are made of, with their names
-  Conversation conversation = {};  // chat rows
-  float weight = 1;                // in the loss, from data.loss_weight
+  Dataset::Texts texts = {};                   // rows with input and target, or running text
+  std::string fields = {};                     // the values that the texts are made of, with their names
+  Conversation conversation = {};              // chat rows
+  float weight = 1;                            // in the loss, from data.loss_weight
+  std::vector<std::string> unused_marks = {};  // see unused_marks()
 };
 
 // Used by several threads at once. The functions throw DataError for a row that cannot be used. The error has
@@ -64,6 +65,10 @@ class RowEncoder {
   virtual std::string input_field() const = 0;
   virtual std::string target_field() const = 0;  // "": none
 };
+
+// Returns the fields of a row that another program takes for what is learned of it, and that are not used:
+// "train"; and "loss_mask[]", if there is one mark for each message. None with data.unknown_marks: ignore.
+std::vector<std::string> unused_marks(const DataConfig& config, const RowParser& row);
 
 // Returns the encoder for the configuration and, for what that leaves open, for the first row that can be
 // parsed. `model`: the directory with the chat template. Throws ConfigError for contradictions, and DataError

@@ -7,8 +7,8 @@
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 
+#include "base/not_text.h"
 #include "data/csv.h"
-#include "formats/json_problem.h"
 
 namespace trainer {
 namespace {

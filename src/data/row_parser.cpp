@@ -61,10 +61,21 @@ std::string quoted_list(std::vector<std::string> names) {
                          guess.empty() ? ")" : concat("; did you mean \"", guess, "\"?)")));
 }
 
-[[noreturn]] void throw_not_text(const std::string& field, dom::element_type type) {
+bool holds_messages(dom::element value) {
+  dom::array list;
+  if (value.get(list) != simdjson::SUCCESS || list.size() == 0) return false;
+  dom::object first;
+  return list.at(0).get(first) == simdjson::SUCCESS && first["role"].error() == simdjson::SUCCESS;
+}
+
+[[noreturn]] void throw_not_text(const std::string& field, dom::element value, dom::element_type type) {
   const char* problem = "a number, not text; write it as a string, in quotes";
   if (type == dom::element_type::OBJECT) {
     problem = "an object, not text; write it as a string (in Python: json.dumps)";
+  } else if (holds_messages(value)) {
+    problem =
+        "a list of messages, not text; conversations are read from \"messages\", or from \"prompt\" and "
+        "\"completion\" where both are such lists (data.kind: chat)";
   } else if (type == dom::element_type::ARRAY) {
     problem = "an array, not text; write it as a string (in Python: json.dumps)";
   } else if (type == dom::element_type::NULL_VALUE) {
@@ -206,6 +217,20 @@ std::vector<std::string> RowParser::fields() const {
   return names;
 }
 
+std::vector<std::string> RowParser::fields_that(bool (*are)(std::string_view)) const {
+  std::vector<std::string> names;
+  if (is_record()) {
+    std::ranges::copy_if(*state_->columns, std::back_inserter(names), are);
+    return names;
+  }
+  for (const dom::key_value_pair field : state_->object) {
+    if (are(field.key)) names.emplace_back(field.key);
+  }
+  return names;
+}
+
+bool RowParser::is_record() const { return state_->columns != nullptr; }
+
 std::string_view RowParser::text(const std::string& field) const {
   if (state_->columns != nullptr) {
     const std::string* cell = state_->cell(field);
@@ -216,7 +241,7 @@ std::string_view RowParser::text(const std::string& field) const {
   if (!value) throw_missing(field, fields());
   std::string_view text;
   if (value->get(text) != simdjson::SUCCESS)
-    throw_not_text(field, big_number(*value) ? dom::element_type::DOUBLE : value->type());
+    throw_not_text(field, *value, big_number(*value) ? dom::element_type::DOUBLE : value->type());
   return text;
 }
 

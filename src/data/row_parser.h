@@ -28,6 +28,9 @@ class RowParser {
 
   // About the row that was parsed last:
   std::vector<std::string> fields() const;
+  // Returns the names of those fields for which this is true.
+  std::vector<std::string> fields_that(bool (*are)(std::string_view)) const;
+  bool is_record() const;  // of a table, where all values are texts
   // Returns the text of a field. Throws when the field is missing or not a string. When a key occurs twice
   // the last one counts, as in Python. A name that is no field, "translation.de" or "answers.text.0", leads
   // into objects and lists. The view is valid until the next row.

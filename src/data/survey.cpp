@@ -58,6 +58,12 @@ void Survey::add(uint64_t offset, const std::vector<EncodedSample>& samples,
   for (const EncodedSample& encoded : samples) add_unknown(encoded, both);
 }
 
+void Survey::add_marks(uint64_t offset, const std::vector<std::string>& marks) {
+  if (marks.empty()) return;
+  counts_.unused_marks.add({.offset = offset});
+  counts_.unused_mark_fields.insert(marks.begin(), marks.end());
+}
+
 void Survey::add(const EncodedSample& encoded, const NamedRow& row) {
   counts_.samples++;
   add_lengths(counts_.input, encoded.input_tokens, encoded.input_lost);

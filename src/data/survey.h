@@ -27,6 +27,8 @@ class Survey {
   void add(uint64_t offset, const std::vector<EncodedSample>& samples,
            const std::function<Dataset::Texts()>& texts,
            const std::function<std::vector<std::string>()>& learned);
+  // Adds the marks that a row has and that are not used (unused_marks()).
+  void add_marks(uint64_t offset, const std::vector<std::string>& marks);
   void merge(const Survey& other) { counts_.merge(other.counts_); }
 
   // The counts, without malformed rows and duplicates.

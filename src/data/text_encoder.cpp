@@ -24,8 +24,30 @@ TextEncoder::TextEncoder(const Fields& fields, const DataConfig& config, const T
   field_names_.erase(repeated.begin(), repeated.end());
 }
 
+// A row with TRL's lists of messages among rows of texts, or where the configuration asks for texts.
+void TextEncoder::refuse_lists(const RowParser& row) const {
+  const auto form = row.is_record() ? std::nullopt : conversation_form(row.json());
+  if (form != ConversationForm::prompt_completion) return;
+  static_cast<void>(read_conversation(row.json(), *form));  // throws where only one of them is a list
+  const bool chosen =
+      config_.kind != DataKind::automatic || !config_.input.empty() || !config_.target.empty();
+  throw DataError(
+      concat("\"prompt\" and \"completion\" are lists of messages, ",
+             chosen ? "a conversation: leave data.input and data.target out, and set data.kind to chat"
+                    : "and rows before have texts there; all rows must have the same"));
+}
+
+Dataset::Texts TextEncoder::texts_of(const RowParser& row) const {
+  try {
+    return {input_.apply(row), target_ ? target_->apply(row) : ""};
+  } catch (const DataError&) {
+    refuse_lists(row);
+    throw;
+  }
+}
+
 ReadRow TextEncoder::read(const RowParser& row) const {
-  ReadRow read{.texts = {input_.apply(row), target_ ? target_->apply(row) : ""}};
+  ReadRow read{.texts = texts_of(row)};
   for (const std::string& name : field_names_) {
     read.fields += name;
     read.fields += '\0';
@@ -33,6 +55,7 @@ ReadRow TextEncoder::read(const RowParser& row) const {
     read.fields += '\0';
   }
   read.weight = weight_of_row(row, config_.loss_weight);
+  read.unused_marks = unused_marks(config_, row);
   read.fields += weight_as_content(read.weight);
   return read;
 }

@@ -29,6 +29,9 @@ class TextEncoder : public RowEncoder {
   std::string target_field() const override { return fields_.target; }
 
  private:
+  void refuse_lists(const RowParser& row) const;
+  Dataset::Texts texts_of(const RowParser& row) const;
+
   Fields fields_;
   DataConfig config_;
   const Tokenizer& tokenizer_;

@@ -23,29 +23,38 @@
 #include "base/checksum.h"
 #include "base/file_facts.h"
 #include "base/mappings.h"
+#include "base/not_text.h"
 #include "base/progress.h"
 #include "data/cache_folder.h"
 #include "data/data_files.h"
 #include "data/fields.h"
 #include "data/parquet_library.h"
-#include "formats/json_problem.h"
+#include "text/chat/marks.h"
 
 namespace trainer {
 
 namespace {
+
+// Marks of other programs are named if they are there.
+std::vector<std::string> with_marks(std::vector<std::string> columns) {
+  const std::vector<std::string> marks = names_of_marks();
+  columns.insert(columns.end(), marks.begin(), marks.end());
+  return columns;
+}
 
 UsedColumns columns_of_texts(const DataConfig& config) {
   UsedColumns used;
   const bool named = !config.input.empty() || !config.target.empty();
   const bool text = config.kind == DataKind::text;
   if (!named && !text && (config.kind == DataKind::chat || config.kind == DataKind::automatic))
-    return {{"messages"}, {"tools", "functions", "chat_template_kwargs", "label", "kto_tag"}};
+    return {{"messages"}, with_marks({"tools", "functions", "chat_template_kwargs", "label", "kto_tag"})};
   if (config.input.empty() || (config.target.empty() && !text)) return used;
   used.columns = TextTemplate::parse(config.input, "data.input").fields();
   if (!config.target.empty()) {
     const std::vector<std::string> more = TextTemplate::parse(config.target, "data.target").fields();
     used.columns.insert(used.columns.end(), more.begin(), more.end());
   }
+  used.also = with_marks({});
   return used;
 }
 
@@ -208,6 +217,10 @@ std::optional<PackedFile> open_packed(const fs::path& path, const fs::path& cach
     throw DataError(e.what());
   }
   set_fault_code(*file, ExitCode::data);
+  const std::string other = packing == Packing::parquet ? not_text(file->text()) : "";
+  if (!other.empty() && !file->text().starts_with("PAR1"))
+    throw of_family(ErrorCode::parquet,
+                    DataError(concat(path.string(), ": is no Parquet file, as its name says: it ", other)));
   const std::string content = content_fingerprint(file->text(), identity);
   return PackedFile{file, packing, unpacked_path(path, cache, content, packing == Packing::parquet, used)};
 }

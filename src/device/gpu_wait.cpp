@@ -18,6 +18,8 @@
 
 #include "trainer/base/strings.h"
 
+#include "base/purposeful_wait.h"
+
 namespace trainer {
 
 namespace fs = std::filesystem;
@@ -144,6 +146,7 @@ class Handler {
 }  // namespace
 
 bool interruptible_sleep(double seconds) {
+  const PurposefulWait waits;
   using Clock = std::chrono::steady_clock;
   if (signalled[0] < 0 && ::pipe2(signalled.data(), O_CLOEXEC | O_NONBLOCK) != 0) return false;
   const Handler interrupt(SIGINT), terminate(SIGTERM);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <vector>
 
 #include "trainer/base/strings.h"
@@ -66,6 +67,69 @@ std::string foreign_program(const fs::path& directory) {
     if (name.ends_with(".ckpt")) return concat("Lightning (", name, ")");
   }
   return "";
+}
+
+namespace {
+
+bool has_digit(std::string_view text) { return text.find_first_of("0123456789") != std::string_view::npos; }
+
+bool holds_weights(const std::vector<std::string>& names) {
+  return std::ranges::any_of(names, [](const std::string& name) {
+    return std::ranges::any_of(std::array{".safetensors", ".pt", ".pth", ".bin"},
+                               [&](const char* ending) { return name.ends_with(ending); });
+  });
+}
+
+// The program whose checkpoints have such names; "" for other names.
+std::string program_of_name(std::string_view name) {
+  if (!has_digit(name)) return "";
+  if (name.starts_with("epoch_")) return "torchtune";
+  if (name.starts_with("step_")) return "Hugging Face's Accelerate";
+  if (name.starts_with("global_step")) return "DeepSpeed";
+  return name.starts_with("iter_") ? "Megatron" : "";
+}
+
+std::string digits_of(const std::string& name) {
+  std::string digits;
+  for (const char c : name) {
+    if (c >= '0' && c <= '9') digits += c;
+  }
+  return std::string(20 - std::min<size_t>(digits.size(), 20), '0') + digits;
+}
+
+// Lightning keeps its files in DIRECTORY, DIRECTORY/checkpoints, or lightning_logs/version_N/checkpoints.
+std::optional<fs::path> lightning_file(const fs::path& directory, int levels) {
+  for (const std::string& name : names_in_directory(directory)) {
+    if (name.ends_with(".ckpt")) return directory / name;
+    const bool is_its_folder =
+        name == "checkpoints" || name == "lightning_logs" || name.starts_with("version_");
+    if (!is_its_folder || levels == 0) continue;
+    if (const auto found = lightning_file(directory / name, levels - 1)) return found;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<ForeignCheckpoint> foreign_checkpoint_in(const fs::path& directory) {
+  std::vector<std::string> names = names_in_directory(directory);
+  std::erase_if(names, [](const std::string& name) { return program_of_name(name).empty(); });
+  std::ranges::stable_sort(names, std::greater{}, digits_of);
+  std::error_code ignored;
+  for (const std::string& name : names) {
+    const fs::path path = directory / name;
+    const std::vector<std::string> inside = names_in_directory(path);
+    if (!fs::is_directory(path, ignored) || std::ranges::find(inside, kManifestFile) != inside.end())
+      continue;
+    const std::string shown = foreign_program(path);
+    if (shown.empty() && !holds_weights(inside)) continue;
+    return ForeignCheckpoint{
+        path, concat(name, " of another program, ", shown.empty() ? program_of_name(name) : shown)};
+  }
+  if (const auto file = lightning_file(directory, 3))
+    return ForeignCheckpoint{
+        directory, concat(file->lexically_relative(directory).string(), " of another program, Lightning")};
+  return std::nullopt;
 }
 
 std::string how_to_start_from(const fs::path& directory) {

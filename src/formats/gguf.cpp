@@ -12,6 +12,7 @@
 #include "trainer/base/strings.h"
 #include "trainer/formats/safetensors.h"
 
+#include "base/not_text.h"
 #include "base/progress.h"
 #include "formats/q8_0.h"
 
@@ -268,7 +269,10 @@ TensorEntry read_entry(GgufReader& reader) {
 GgufFile read_gguf(const std::filesystem::path& path) {
   GgufFile file{MappedFile::open(path), {}, {}};
   GgufReader reader(*file.mapping);
-  if (reader.number<uint32_t>() != gguf::kMagic) reader.fail("is not a GGUF file");
+  if (reader.number<uint32_t>() != gguf::kMagic) {
+    const std::string what = other_kind(file.mapping->text());
+    reader.fail(what.empty() ? "is not a GGUF file" : what);
+  }
   if (const auto version = reader.number<uint32_t>(); version != gguf::kVersion)
     reader.fail(concat("is GGUF version ", version, "; only version 3 is supported"));
   const auto tensors = reader.number<uint64_t>(), keys = reader.number<uint64_t>();

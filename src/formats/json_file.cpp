@@ -12,6 +12,7 @@
 #include "trainer/base/files.h"
 #include "trainer/base/strings.h"
 
+#include "base/not_text.h"
 #include "formats/json_problem.h"
 
 namespace trainer {

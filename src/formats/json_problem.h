@@ -25,11 +25,4 @@ std::optional<JsonProblem> find_json_problem(std::string_view json, JsonEnd end)
 // The same as text that begins with the column (in bytes, from 1); "" if nothing is found.
 std::string json_problem(std::string_view json, JsonEnd end);
 
-// Returns what a file is that begins like this, if it is no text: "is compressed (gzip)"; and what to do. ""
-// for anything else, among it text in UTF-8. For data files without an ending that tells.
-std::string not_text(std::string_view begin);
-
-// The same for a file of a model, which is never packed: "is compressed with gzip; unpack it".
-std::string other_kind(std::string_view begin);
-
 }  // namespace trainer

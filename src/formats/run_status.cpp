@@ -79,6 +79,8 @@ void put(Json& to, const char* key, const std::string& value) {
 
 // "" when it is not there or cannot be read.
 std::string text_of(const fs::path& path, int64_t last_bytes) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) return "";  // reading a pipe may never end
   std::ifstream in(path, std::ios::binary | std::ios::ate);
   if (!in) return "";
   const int64_t size = in.tellg();

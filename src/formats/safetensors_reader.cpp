@@ -10,6 +10,7 @@
 #include "trainer/base/strings.h"
 #include "trainer/formats/safetensors.h"
 
+#include "base/not_text.h"
 #include "formats/json_file.h"
 #include "formats/json_problem.h"
 
@@ -101,10 +102,11 @@ std::string_view header_text(const MappedFile& file, const std::string& where) {
 
 // Parses the header and refuses duplicate keys in one object, which a JSON object would silently drop.
 json parse_header(std::string_view text, const std::string& where) {
+  const auto refuse = [&](std::string_view why) {
+    throw FormatError(concat(where, ": the header is not JSON", why, "; ", kDamagedAdvice));
+  };
   // The parser treats a NUL as the end of its input.
-  if (text.find('\0') != std::string_view::npos) {
-    throw FormatError(concat(where, ": the header is not JSON; ", kDamagedAdvice));
-  }
+  if (text.find('\0') != std::string_view::npos) refuse(": it has a byte 0");
   JsonStructure structure;
   std::array<std::set<std::string>, kHeaderDepth + 1> keys;  // of the open objects, by their depth
   structure.open = [&](int depth) {
@@ -112,16 +114,24 @@ json parse_header(std::string_view text, const std::string& where) {
       throw FormatError(concat(where, ": the header is nested too deeply; ", kDamagedAdvice));
     keys[static_cast<size_t>(depth)].clear();
   };
+  std::string entry;  // the name whose value is read
   structure.name = [&](int depth, const std::string& key) {
+    if (depth == 1) entry = key;
     if (keys[static_cast<size_t>(depth)].insert(key).second) return;
-    throw FormatError(concat(where, depth == 1 ? ": tensor '" : ": header: key '", key, "' occurs twice"));
+    const bool is_tensor = entry != "__metadata__";
+    throw FormatError(concat(where, is_tensor ? concat(": tensor '", entry, "'") : ": " + entry,
+                             depth == 1 ? "" : concat(": the key '", key, "'"), " occurs twice; ",
+                             kDamagedAdvice));
   };
   json header;
   try {
     structure.walk(text);
     header = json::parse(text);
+  } catch (const json::out_of_range&) {
+    refuse(": it has a number that is too large");
   } catch (const json::exception&) {
-    throw FormatError(concat(where, ": the header is not JSON; ", kDamagedAdvice));
+    const auto problem = find_json_problem(text, JsonEnd::whole_file);
+    refuse(problem ? concat(": byte ", problem->byte + 1, " of it: ", problem->what) : "");
   }
   if (!header.is_object())
     throw FormatError(concat(where, ": the header is not a JSON object; ", kDamagedAdvice));

@@ -91,9 +91,14 @@ struct GlooGroup::Gloo {
     }
     Silence silence(*patience);
     while (!work->isCompleted()) {
-      if (patience->given_up || silence.is_too_long()) {
+      if (patience->given_up || patience->hanging_rank >= 0 || silence.is_too_long()) {
         static_cast<void>(new std::tuple(work, group, std::move(bytes)));
-        throw LostRank("another rank does not answer");
+        const int64_t hanging = patience->hanging_rank;
+        throw LostRank(hanging < 0 ? "another rank does not answer"
+                                   : concat("rank ", hanging, " hangs while it loads: for ",
+                                            duration_string(patience->silence),
+                                            " (parallel.timeout) it has neither computed nor read anything; "
+                                            "look at its disks and network file systems"));
       }
       std::this_thread::sleep_for(patience->look);
     }
@@ -208,8 +213,8 @@ void GlooGroup::broadcast(int64_t owner, const at::Tensor& tensor) const {
   }
 }
 
-Heartbeat::Heartbeat(const Connect& connect, std::chrono::milliseconds pause, std::atomic<int64_t>& beats)
-    : pause_(pause), beats_(beats) {
+Heartbeat::Heartbeat(const Connect& connect, std::chrono::milliseconds pause, Say say, Hear hear)
+    : pause_(pause), say_(std::move(say)), hear_(std::move(hear)) {
   patience_.look = std::chrono::milliseconds(10);
   group_ = connect(patience_);
   start_threads(thread_, 1, [this](int64_t) { beat(); });
@@ -226,8 +231,7 @@ Heartbeat::~Heartbeat() {
 void Heartbeat::beat() {
   try {
     while (!patience_.given_up) {
-      group_->all_gather("");
-      ++beats_;
+      hear_(group_->all_gather(say_()));
       std::unique_lock lock(mutex_);
       leaves_.wait_for(lock, pause_, [this] { return patience_.given_up.load(); });
     }

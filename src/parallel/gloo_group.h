@@ -26,7 +26,8 @@ struct Transfer;
 // Conditions on which all_gather() stops waiting before its timeout.
 struct Patience {
   std::atomic<bool> given_up{false};
-  std::atomic<int64_t> beats{0};  // they rise while all ranks run (Heartbeat)
+  std::atomic<int64_t> beats{0};          // they rise while all ranks run (Heartbeat)
+  std::atomic<int64_t> hanging_rank{-1};  // one that runs and does nothing; -1: none
   double silence = 0;  // after so many seconds without a beat a rank is lost; 0: beats do not matter
   std::chrono::microseconds look{200};  // between two looks at these
 };
@@ -55,16 +56,18 @@ class GlooGroup {
   int64_t rank_, count_;
 };
 
-// A thread that exchanges an empty note with the other ranks again and again. A rank that is stopped, or
+// A thread that exchanges short notes with the other ranks again and again. A rank that is stopped, or
 // whose machine or network is gone, takes no part, and the beats stop; slow work of its other threads does
 // not stop them.
 class Heartbeat {
  public:
   using Connect = std::function<std::unique_ptr<GlooGroup>(const Patience&)>;
+  using Say = std::function<std::string()>;
+  using Hear = std::function<void(const std::vector<std::string>&)>;
 
-  // `connect` connects the ranks, and may throw. `beats` rises with each exchange, until a rank has ended;
-  // it stays 0 when the system gives no thread for it.
-  Heartbeat(const Connect& connect, std::chrono::milliseconds pause, std::atomic<int64_t>& beats);
+  // `connect` connects the ranks, and may throw. In each exchange `say` gives the note of this rank, and
+  // `hear` gets those of all, until a rank has ended; never when the system gives no thread for it.
+  Heartbeat(const Connect& connect, std::chrono::milliseconds pause, Say say, Hear hear);
   ~Heartbeat();
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
@@ -77,7 +80,8 @@ class Heartbeat {
   Patience patience_;  // given up: this rank leaves
   std::unique_ptr<GlooGroup> group_;
   std::chrono::milliseconds pause_;
-  std::atomic<int64_t>& beats_;
+  Say say_;
+  Hear hear_;
   std::mutex mutex_;
   std::condition_variable leaves_;
   std::vector<std::jthread> thread_;  // at most one

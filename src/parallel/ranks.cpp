@@ -22,10 +22,12 @@
 
 #include "base/foreign_errors.h"
 #include "base/memory_room.h"
+#include "base/purposeful_wait.h"
 #include "base/text.h"
 #include "parallel/deadline.h"
 #include "parallel/gloo_group.h"
 #include "parallel/rank_notes.h"
+#include "parallel/work_watch.h"
 
 namespace trainer {
 namespace {
@@ -165,18 +167,29 @@ struct Ranks::Group {
     phases = connect("phases", &patience);
     checkpoints = connect("checkpoints", &patience);
     weights = connect("weights", nullptr);
+    const double longest = std::chrono::duration<double>(timeout).count();
     heartbeat.emplace([&](const Patience& stays) { return connect("heartbeat", &stays); },
-                      std::min(kMostBetweenBeats, timeout / 4), patience.beats);
+                      std::min(kMostBetweenBeats, timeout / 4),
+                      [this] { return std::to_string(work.idle_seconds()); },
+                      [this, longest](const std::vector<std::string>& idle) {
+                        ++patience.beats;
+                        for (size_t rank = 0; rank < idle.size(); rank++) {
+                          if (std::strtod(idle[rank].c_str(), nullptr) > longest)
+                            patience.hanging_rank = static_cast<int64_t>(rank);
+                        }
+                      });
     // Where one rank has no thread for its beats, their silence says nothing.
     const std::vector<std::string> beating = steps->all_gather(heartbeat->has_begun() ? "yes" : "");
     if (std::ranges::all_of(beating, [](const std::string& one) { return !one.empty(); }))
       patience.silence = std::chrono::duration<double>(timeout).count();
     in_time([kept = store] { kept->setTimeout(kForMessages); });
+    work.begin();
   }
 
   // Calls `use` with the connections of a channel.
   template <class Use>
   auto with(Channel channel, const Use& use) {
+    const PurposefulWait waits;
     try {
       return use(of(channel));
     } catch (const LostRank&) {
@@ -226,6 +239,7 @@ struct Ranks::Group {
   bool hosts_store;
   std::atomic<bool> store_is_silent{false}, has_lost_one{false};
   Patience patience;  // given up: a rank was lost in `steps` or `weights`, and nobody waits for it elsewhere
+  WorkWatch work;
   std::unique_ptr<GlooGroup> steps, phases, checkpoints, weights;
   std::optional<Heartbeat> heartbeat;
   std::atomic<int64_t> bytes{0};
@@ -316,6 +330,10 @@ std::optional<RankEnd> Ranks::end_of(int64_t rank) const noexcept {
   } catch (...) {
     return std::nullopt;
   }
+}
+
+void Ranks::have_loaded() const noexcept {
+  if (group_) group_->work.end();
 }
 
 void Ranks::give_up() const noexcept {

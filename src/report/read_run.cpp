@@ -13,6 +13,7 @@
 #include "trainer/config/load.h"
 
 #include "base/foreign_errors.h"
+#include "base/not_text.h"
 #include "formats/json_file.h"
 #include "formats/run_status.h"
 #include "report/report.h"
@@ -115,14 +116,18 @@ Metrics read_metrics(const fs::path& path, Json& problems) {
   if (!in) throw FormatError(concat(path.string(), ": cannot be read"));
   Metrics metrics;
   size_t lines = 0, rows = 0;
+  std::string other;  // what it is instead, if its first line is no row
   for (std::string line; std::getline(in, line); lines++) {
     const auto row = parse_row(line);
+    if (lines == 0 && !row) other = other_kind(line);
     if (!row) continue;
     metrics.add(*row);
     rows++;
   }
   if (lines > 0 && rows == 0)
-    problems.push_back(concat(path.filename().string(), ": none of its ", lines, " lines is a row of a run"));
+    problems.push_back(
+        concat(path.filename().string(), ": ",
+               other.empty() ? concat("none of its ", lines, " lines is a row of a run") : other));
   return metrics;
 }
 
@@ -226,6 +231,8 @@ std::vector<Item> spread(const std::vector<Item>& items, size_t count) {
 
 std::vector<Json> rows_of(const fs::path& path) {
   std::vector<Json> rows;
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) return rows;
   std::ifstream in(path);
   for (std::string line; std::getline(in, line);) {
     if (auto row = parse_row(line)) rows.push_back(std::move(*row));

@@ -12,7 +12,6 @@
 #include "trainer/formats/run_position.h"
 
 #include "base/file_facts.h"
-#include "formats/foreign_checkpoint.h"
 #include "formats/run_status.h"
 #include "formats/trainer_state.h"
 #include "run/output_directory.h"
@@ -109,15 +108,20 @@ std::optional<std::string> find_results(const fs::path& directory) {
   return std::nullopt;
 }
 
-// Returns the entry of the directory that another program wrote, and that program; "" if there is none.
-std::string foreign_entry(const fs::path& directory) {
-  for (const int64_t step : checkpoint_steps(directory)) {
+std::optional<ForeignCheckpoint> foreign_entry(const fs::path& directory) {
+  const std::vector<int64_t> steps = checkpoint_steps(directory);
+  for (const int64_t step : steps) {
     const fs::path checkpoint = checkpoint_path(directory, step);
     if (const std::string program = foreign_program(checkpoint); !program.empty())
-      return concat(checkpoint.filename().string(), " of another program, ", program);
+      return ForeignCheckpoint{checkpoint_path(directory, steps.back()),
+                               concat(checkpoint.filename().string(), " of another program, ", program)};
+  }
+  if (!is_run_directory(directory)) {
+    if (const auto found = foreign_checkpoint_in(directory)) return found;
   }
   const std::string program = foreign_program(directory);
-  return program.empty() ? "" : concat("results of another program, ", program);
+  if (program.empty()) return std::nullopt;
+  return ForeignCheckpoint{directory, concat("results of another program, ", program)};
 }
 
 bool can_go_on(const fs::path& directory) {
@@ -142,7 +146,8 @@ std::optional<std::string> find_foreign(const fs::path& directory) {
   for (const std::string& name : names_in(directory)) {
     const bool is_ours = is_weights(name) || is_record(name) || is_checkpoint(name) || is_sync_note(name) ||
                          name == kPositionFile;
-    if (!is_ours && name != ".lock" && name != ".git") return name;
+    const bool is_git = name == ".git" || name == ".gitattributes" || name == ".gitignore";
+    if (!is_ours && name != ".lock" && !is_git) return name;
   }
   return std::nullopt;
 }

@@ -114,7 +114,7 @@ std::string folder_text(const fs::path& folder) {
 // tokenizer_config.json". A missing file has an entry too, because it may be added later.
 void add_text_files(const std::string& key, const fs::path& directory, Settings& fixed) {
   for (const char* file : {"tokenizer.json", "spiece.model", "tokenizer_config.json",
-                           "special_tokens_map.json", "chat_template.jinja"})
+                           "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"})
     fixed[concat(key, " ", file)] = file_text(directory / file);
   fixed[key + " additional_chat_templates"] = folder_text(directory / "additional_chat_templates");
 }

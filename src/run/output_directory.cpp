@@ -199,13 +199,11 @@ void start_log(const fs::path& path) {
   }
 }
 
-[[noreturn]] void refuse_other_program(const fs::path& directory, const std::string& entry) {
-  const std::vector<int64_t> steps = checkpoint_steps(directory);
-  const fs::path newest = steps.empty() ? directory : checkpoint_path(directory, steps.back());
-  throw OutputDirectoryError(concat("output_dir ", directory.string(), ": holds ", entry,
+[[noreturn]] void refuse_other_program(const fs::path& directory, const ForeignCheckpoint& found) {
+  throw OutputDirectoryError(concat("output_dir ", directory.string(), ": holds ", found.what,
                                     "; no run can resume from it, and it is not removed: choose another "
                                     "output_dir. Of ",
-                                    newest.string(), ": ", how_to_start_from(newest)));
+                                    found.path.string(), ": ", how_to_start_from(found.path)));
 }
 
 [[noreturn]] void refuse_results(const fs::path& directory, const std::string& name) {
@@ -264,9 +262,10 @@ OutputDirectory OutputDirectory::open(const Config& config) {
     return results && !config.overwrite_output_dir && (config.resume == "never" || !can_go_on(directory));
   };
   const auto refuse = [&] {
-    const std::string foreign =
-        results && (is_refused() || config.overwrite_output_dir) ? foreign_entry(directory) : "";
-    if (!foreign.empty()) refuse_other_program(directory, foreign);
+    // Beside the results of a run that goes on, it is nothing to this one.
+    if (!results || is_refused() || config.overwrite_output_dir) {
+      if (const auto foreign = foreign_entry(directory)) refuse_other_program(directory, *foreign);
+    }
     if (is_refused()) refuse_results(directory, *results);
     if (results && config.overwrite_output_dir && !is_run_directory(directory))
       refuse_foreign(directory, *results);

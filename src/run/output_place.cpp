@@ -42,10 +42,11 @@ std::string other_purpose(const fs::path& directory) {
   const auto is = [&](const fs::path& place) { return fs::equivalent(directory, place, ignored); };
   if (std::ranges::any_of(homes(), is)) return "your home directory";
   if (std::ranges::any_of(kSystem, is)) return "a directory of the system";
-  const fs::path here = fs::current_path(ignored);
   const bool is_repository = std::ranges::any_of(
       std::array{".git", ".hg", ".svn"}, [&](const char* name) { return has_entry(directory / name); });
-  return is_repository && lies_below(here, directory) ? "the root of the repository that you are in" : "";
+  if (!is_repository) return "";
+  return lies_below(fs::current_path(ignored), directory) ? "the root of the repository that you are in"
+                                                          : "the root of a repository";
 }
 
 }  // namespace

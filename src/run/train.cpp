@@ -176,6 +176,7 @@ void run_training(const Config& asked, const std::vector<MetricSink*>& sinks, No
   try {
     run_on_all_ranks(
         ranks, [&] { begin_output(parts, start); }, Channel::phases);
+    ranks.have_loaded();
     check_shared_output(output.directory(), ranks);
     if (ranks.is_first()) reporters.begin(asked.observe.report_to, output.directory());
     notifier.begin(start.position.step,

@@ -194,6 +194,16 @@ TEST_F(ConfigProblems, DamagedYamlIsShownItsPlace) {
   EXPECT_TRUE(contains(message("- a\n"), "my.yaml:1:1: expected sections and keys"));
   EXPECT_TRUE(
       contains(message("seed: 1\n---\nseed: 2\n"), "my.yaml:2:1: malformed YAML: text that is no part"));
+  // Files of other kinds.
+  EXPECT_TRUE(contains(message("\x1f\x8b\x08"), "my.yaml: is compressed with gzip; unpack it"));
+  EXPECT_TRUE(contains(message("\x28\xb5\x2f\xfd"), "my.yaml: is compressed with zstd; unpack it"));
+  EXPECT_TRUE(
+      contains(message(std::string("\xff\xfes\0e\0", 6)), "my.yaml: is UTF-16; save the file as UTF-8"));
+  EXPECT_TRUE(
+      contains(message(std::string("seed: 1\n\0", 9)), "my.yaml: is no text: it has a byte 0 at line 2"));
+  EXPECT_TRUE(contains(message("# caf\xe9\n"), "my.yaml: is not UTF-8 at line 1"));
+  EXPECT_TRUE(
+      contains(message("version https://git-lfs.github.com/spec/v1\noid sha256:0\n"), "git lfs pull"));
   EXPECT_TRUE(contains(message(",odel:\n  path: x\n"), "my.yaml:1:1: malformed YAML: text that is no part"));
   EXPECT_TRUE(contains(message("seed: 1\n]\nseed: 2\n"), "my.yaml:2:1: malformed YAML"));
   EXPECT_TRUE(contains(message("lora:\nseed: 1\n"), "my.yaml:1:1: lora: is empty: write `lora: {}`"));
@@ -292,6 +302,32 @@ TEST_F(ConfigProblems, RelativeStepsHaveNoOtherLearningRate) {
                        "optimizer.warmup_steps: has no effect with optimizer.relative_step: true"));
   EXPECT_TRUE(contains(message("optimizer: {warmup_init: true}\n", {adafactor}),
                        "optimizer.warmup_init: needs optimizer.relative_step: true"));
+}
+
+// As other keys that an override takes the effect of: they are named, and are no mistake.
+TEST_F(ConfigProblems, AnOverrideMayTakeTheEffectOfWhatAFileSays) {
+  const auto idle = [&](const std::string& text, const std::vector<std::string>& overrides) {
+    write("my.yaml", text);
+    std::vector<std::string> found;
+    for (const IdleKey& key : keys_without_effect(load_config(directory_ / "my.yaml", overrides)))
+      found.push_back(key.key + (key.overridden ? " overridden" : ""));
+    return found;
+  };
+  using Names = std::vector<std::string>;
+  const std::string rates =
+      "optimizer: {learning_rate: 1.0e-3, lr_scheduler_type: cosine, warmup_steps: 5}\n";
+  EXPECT_EQ(idle(rates, {"optimizer.name=adafactor", "relative_step=true"}),
+            (Names{"optimizer.learning_rate overridden", "optimizer.lr_scheduler_type overridden",
+                   "optimizer.warmup_steps overridden"}));
+  EXPECT_EQ(idle("optimizer: {adam_beta2: 0.99}\n", {"optimizer.name=adafactor"}),
+            Names{"optimizer.adam_beta2 overridden"});
+  EXPECT_EQ(idle("optimizer: {name: adafactor, decay_rate: -0.5}\n", {"optimizer.name=adamw"}),
+            Names{"optimizer.decay_rate overridden"});
+  // Both at the same place, or the other way round.
+  EXPECT_TRUE(contains(message("", {"optimizer.name=adafactor", "relative_step=true", "learning_rate=0.1"}),
+                       "optimizer.learning_rate: has no effect with optimizer.relative_step: true"));
+  EXPECT_TRUE(contains(message("optimizer: {name: adafactor, relative_step: true}\n", {"learning_rate=0.1"}),
+                       "optimizer.learning_rate: has no effect with optimizer.relative_step: true"));
 }
 
 TEST_F(ConfigProblems, KeysOfWhatIsSwitchedOffAreNamed) {

@@ -105,6 +105,80 @@ TEST_F(ChatData, SetsMayHaveDifferentForms) {
   EXPECT_EQ(chat.sample(2).input_ids, chat.sample(1).input_ids);
 }
 
+// TRL's conversational prompt-completion: an answer in the prompt is not learned, those of the completion
+// are.
+constexpr const char* kPromptCompletion =
+    R"({"prompt": [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"},
+        {"role": "user", "content": "three"}], "completion": [{"role": "assistant", "content": "four"}]})";
+const Ids kPromptCompletionIds{3, 120, 4, 1, 100, 5, 1, 120, 6, 1, 100, 7, 1};
+
+TEST_F(ChatData, OfPromptAndCompletionAsMessagesTheCompletionIsLearned) {
+  const Ids learned{X, X, X, X, X, X, X, X, X, X, X, 7, 1};
+  const Dataset lines = data(line(kPromptCompletion) + line(kTwoTurns), false);
+  EXPECT_EQ(lines.report().kind, DataKind::chat);
+  EXPECT_EQ(lines.report().input_field, "prompt, completion");
+  EXPECT_EQ(lines.sample(0).input_ids, kPromptCompletionIds);
+  EXPECT_EQ(lines.sample(0).labels, learned);
+  EXPECT_EQ(lines.sample(1).labels, (Ids{X, X, X, X, X, 5, 1, X, X, X, X, 7, 1}));
+  config_.data.kind = DataKind::chat;
+  EXPECT_EQ(data(line(kPromptCompletion), false).sample(0).labels, learned);
+  // ShareGPT's names of the same.
+  const std::string share = R"({"prompt": [{"from": "human", "value": "one"}, {"from": "gpt", "value": "two"},
+    {"from": "human", "value": "three"}], "completion": [{"from": "gpt", "value": "four"}]})";
+  EXPECT_EQ(data(line(share), false).sample(0).labels, learned);
+  config_.data.loss_on = LossOn::everything;
+  EXPECT_EQ(data(line(kPromptCompletion), false).sample(0).labels, kPromptCompletionIds);
+}
+
+TEST_F(ChatData, AllAnswersOfACompletionAreLearned) {
+  const std::string two = R"({"prompt": [{"role": "user", "content": "one"}],
+    "completion": [{"role": "assistant", "content": "two"}, {"role": "user", "content": "three"},
+    {"role": "assistant", "content": "four"}]})";
+  EXPECT_EQ(data(line(two), false).sample(0).labels, (Ids{X, X, X, X, X, 5, 1, X, X, X, X, 7, 1}));
+  EXPECT_EQ(data(line(kPromptCompletion), true).sample(0).labels, (Ids{7, 1})) << "an encoder-decoder";
+}
+
+TEST_F(ChatData, PromptAndCompletionAsMessagesAreReadFromOtherFiles) {
+  const auto labels = [&](const std::string& path) { return open(path, false).sample(0).labels; };
+  const Ids learned{X, X, X, X, X, X, X, X, X, X, X, 7, 1};
+  EXPECT_EQ(labels(write("rows.json", concat("[", kPromptCompletion, "]"))), learned);
+  const std::string prompt =
+      R"("[{""role"": ""user"", ""content"": ""one""}, {""role"": ""assistant"", ""content"": ""two""},
+          {""role"": ""user"", ""content"": ""three""}]")";
+  const std::string answer = R"("[{""role"": ""assistant"", ""content"": ""four""}]")";
+  EXPECT_EQ(labels(write("rows.csv", concat("prompt,completion\n", prompt, ",", answer, "\n"))), learned);
+  // Texts stay texts.
+  EXPECT_EQ(open(write("texts.csv", "prompt,completion\none,[1]\n"), false).report().kind,
+            DataKind::completion);
+  EXPECT_TRUE(has(error_of([&] {
+                    open(write("repr.csv", "prompt,completion\none,\"[{'role': 'assistant'}]\"\n"), false);
+                  }),
+                  "repr.csv:2: field \"completion\" is a list of messages in the syntax of Python"));
+}
+
+TEST_F(ChatData, MixedFormsOfPromptAndCompletionAreNamed) {
+  const std::string text = R"({"prompt": "one", "completion": "two"})";
+  const std::string half = R"({"prompt": "one", "completion": [{"role": "assistant", "content": "two"}]})";
+  const std::string bare = R"({"prompt": [{"role": "user", "content": "one"}],
+    "completion": {"role": "assistant", "content": "two"}})";
+  EXPECT_TRUE(has(error(line(half), false),
+                  "data.jsonl:1: \"prompt\" is text and \"completion\" is a list of messages: both must be"));
+  EXPECT_TRUE(has(error(line(bare), false), "\"completion\" is a message that is in no list"));
+  EXPECT_TRUE(has(error(line(kPromptCompletion) + line(text), false),
+                  "data.jsonl:2: \"prompt\" is text and \"completion\" is text: both must be lists"));
+  EXPECT_TRUE(
+      has(error(line(text) + line(kPromptCompletion), false),
+          "data.jsonl:2: \"prompt\" and \"completion\" are lists of messages, and rows before have texts"));
+  EXPECT_TRUE(has(error(line(text) + line(half), false), "data.jsonl:2: \"prompt\" is text and"));
+  EXPECT_TRUE(has(error(line(R"({"prompt": [{"role": "user", "content": "one"}],
+                                "completion": [{"role": "user", "content": "two"}]})"),
+                        false),
+                  "\"completion\" has no message of the assistant"));
+  config_.data.kind = DataKind::completion;
+  EXPECT_TRUE(
+      has(error(line(kPromptCompletion), false), "a conversation: leave data.input and data.target out"));
+}
+
 TEST_F(ChatData, SkippedBadRowsDoNotDecideTheKind) {
   const std::string rows = "{\"x\": 1}\n" + line(kTwoTurns);
   config_.data.kind = DataKind::chat;
@@ -243,9 +317,10 @@ TEST_F(ChatData, RowsThatAreWrongAreNamed) {
   const std::string wrong = R"({"messages": [{"role": "user", "content": "one"}, {"content": "two"}]})";
   EXPECT_EQ(error(line(kTwoTurns) + line(wrong), false), "data.jsonl:2: message 2 has no \"role\"");
   config_.data.kind = DataKind::chat;
-  EXPECT_EQ(
-      error(R"({"text": "one"})", false),
-      "data.jsonl:1: kind chat needs messages, conversations, or instruction and output; the row has text");
+  EXPECT_EQ(error(R"({"text": "one"})", false),
+            "data.jsonl:1: kind chat needs messages, conversations, instruction and output, or prompt and "
+            "completion as lists of "
+            "messages; the row has text");
 }
 
 }  // namespace

@@ -345,5 +345,34 @@ TEST_F(ReportTest, NoLineIsWiderThanTheTerminal) {
   EXPECT_TRUE(has(to_text(report, {.width = 0, .colour = true}), "\x1b[32mone\\n</s>\x1b[0m"));
 }
 
+// ---- marks of rows
+
+TEST_F(ReportTest, MarksOfAllRowsThatAreNotUsedAreNamed) {
+  const std::string marked = R"({"input": "a", "target": "b", "train": false})";
+  const RunDataReport report = report_on(row("a", "b") + marked + "\n" + row("c", "d") +
+                                         R"({"input": "c", "target": "e", "loss_mask": [0, 1]})" + "\n");
+  EXPECT_EQ(report.train.unused_marks.count, 2);
+  EXPECT_EQ(places(report.train.unused_marks), (Places{"train.jsonl:2", "train.jsonl:4"}));
+  EXPECT_EQ(report.train.unused_mark_fields, (std::set<std::string>{"loss_mask[]", "train"}));
+  const std::string lines = join(report.train.lines(), "\n");
+  EXPECT_TRUE(has(lines, "warning: the rows have a field \"train\", which is not used: 2 (50.0 %) rows"))
+      << lines;
+  EXPECT_TRUE(has(lines, "data.loss_weight=train")) << lines;
+  EXPECT_TRUE(has(lines, "warning: the rows have a list \"loss_mask\", which is not used")) << lines;
+  EXPECT_TRUE(has(to_text(report, {}), "loss_mask[]"));
+  EXPECT_EQ(Json::parse(to_json_text(report))["train"]["unused_marks"]["count"], 2);
+}
+
+TEST_F(ReportTest, MarksThatAreUsedOrIgnoredOrSayNothingAreNot) {
+  const std::string rows = R"({"input": "a", "target": "b", "train": 0.5, "weight": null, "loss": {}})"
+                           "\n";
+  config_.data.loss_weight = "train";
+  EXPECT_EQ(report_on(rows).train.unused_marks.count, 0);
+  config_.data.loss_weight = "";
+  EXPECT_EQ(report_on(rows).train.unused_marks.count, 1);
+  config_.data.unknown_marks = UnknownMarks::ignore;
+  EXPECT_EQ(report_on(rows).train.unused_marks.count, 0);
+}
+
 }  // namespace
 }  // namespace trainer

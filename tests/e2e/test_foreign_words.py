@@ -131,6 +131,16 @@ class ForeignWords(EndToEnd):
         result = self.run_door("a name with control bytes", *command[:-2], f"data.train={named}", command[-1])
         self.assertIn(b"\\x1b[31m", result.stderr)
 
+    def test_rows_to_answer(self):
+        rows = self.scratch / "asked.jsonl"
+        deep = b"[" * 100_000 + b"]" * 100_000
+        texts = [*malformed('{"input": "a"}'), b'{"input": "a", "x": ' + deep + b"}", b'{"messages": [{"role": "user", "content": "a", "x": ' + deep + b"}]}",
+                 b'{"input": "\xe9"}', b'{"input": "a", "id": ' + b"9" * 400 + b"}", b'{"prompt": [3]}', b'{"prompt": [{"role": "user"}]}']
+        for text in texts:
+            rows.write_bytes(text + b"\n")
+            self.run_door(text[:40], "generate", self.model, "--input-file", rows, "--device", "cpu", "--max-new-tokens", 1)
+            self.run_door(text[:40], "tokenize", "--model", self.model, "--chat", "--input", rows)
+
     def test_parquet(self):
         whole = (ROOT / "tests/goldens/parquet/pairs.snappy.parquet").read_bytes()
         file = self.scratch / "damaged.parquet"

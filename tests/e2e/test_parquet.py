@@ -57,6 +57,21 @@ class Parquet(EndToEnd):
             losses.append([row["loss"] for row in read_rows(output / "metrics.jsonl") if row["kind"] == "train"])
         self.assertEqual(*losses)
 
+    def test_prompts_and_completions_as_lists_of_messages(self):
+        """TRL's conversational form; a call in one row gives all structs of the column the field."""
+        rows = [{"prompt": [{"role": "user", "content": f"q{i}"}], "completion": [{"role": "assistant", "content": f"a{i}"}], "train": i != 1}
+                for i in range(3)]
+        rows[1]["completion"][0]["name"] = "n"
+        lines, path, template = self.scratch / "pc.jsonl", self.scratch / "pc.parquet", self.scratch / "pc.jinja"
+        lines.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        template.write_text("{% for m in messages %}{{ m.role }}: {{ m.content }}. {% endfor %}{% if add_generation_prompt %}assistant: {% endif %}")
+        self.write("rows = [json.loads(line) for line in open(sys.argv[1], encoding='utf-8')]\n"
+                   "pq.write_table(pa.Table.from_pylist(rows), sys.argv[2])\n", lines, path)
+        reports = [self.report(file, f"data.chat_template={template}") for file in (path, lines)]
+        self.assertEqual(*reports)
+        self.assertEqual(reports[0]["train"]["input"]["field"], "prompt, completion")
+        self.assertEqual(reports[0]["train"]["unused_marks"]["fields"], ["train"])
+
     def test_a_folder_of_parts(self):
         folder = self.scratch / "parts"
         folder.mkdir()

@@ -241,6 +241,29 @@ class Resume(Ranks):
         self.assertIn("rank 1: another rank does not answer", texts[1])
         self.assertFalse((output / "metrics.jsonl").exists(), "no step was made")
 
+    def test_a_rank_that_hangs_while_it_loads_is_lost_after_the_timeout(self):
+        """Its process runs and gives signs of life, but one thread waits for ever: for a file that is on no disk any more."""
+        source, library = self.scratch / "hang.c", self.scratch / "hang.so"
+        source.write_text("#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <fcntl.h>\n#include <stdarg.h>\n#include <string.h>\n#include <unistd.h>\n"
+                          "int open(const char *path, int flags, ...) {\n"
+                          "  va_list more; va_start(more, flags); int mode = va_arg(more, int); va_end(more);\n"
+                          "  size_t size = strlen(path);\n"
+                          "  while (size > 18 && strcmp(path + size - 18, \"/model.safetensors\") == 0) pause();\n"
+                          "  return ((int (*)(const char *, int, ...))dlsym(RTLD_NEXT, \"open\"))(path, flags, mode);\n}\n"
+                          "int open64(const char *path, int flags, ...) {\n"
+                          "  va_list more; va_start(more, flags); int mode = va_arg(more, int); va_end(more);\n"
+                          "  return open(path, flags, mode);\n}\n")
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+        for hanging in (1, 0):
+            output = self.scratch / f"hangs-loading-{hanging}"
+            run = InRanks(2, *self.arguments(output, "parallel.timeout=3"), environment={hanging: {"LD_PRELOAD": str(library)}})
+            run.processes[1 - hanging].wait(100)
+            run.processes[hanging].kill()
+            codes, texts = run.wait()
+            self.assertEqual(codes[1 - hanging], 8, texts)
+            self.assertIn(f"rank {hanging} hangs while it loads: for 3 s (parallel.timeout) it has neither computed nor read", texts[1 - hanging])
+            self.assertFalse((output / "metrics.jsonl").exists(), "no step was made")
+
     def test_a_full_disk_of_one_rank_costs_a_checkpoint_only(self):
         output = self.run_ranks(2, "full", environment={1: {"TRAINER_FILE_FAULT": "1:ENOSPC"}})
         self.assertIn("checkpoint-3 is not saved: rank 1: ", self.texts[0])

@@ -171,5 +171,14 @@ TEST(Q8, ABlockOfZerosStaysZero) {
   for (std::byte byte : block) EXPECT_EQ(byte, std::byte{0});
 }
 
+TEST(Gguf, APointerOfGitLfsIsNamed) {
+  TemporaryDirectory directory;
+  std::ofstream(directory / "m.gguf")
+      << "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n";
+  const auto said = error_message<FormatError>([&] { read_gguf(directory / "m.gguf"); });
+  EXPECT_TRUE(contains(said, "m.gguf: is the pointer of Git LFS")) << said;
+  EXPECT_TRUE(contains(said, "git lfs pull")) << said;
+}
+
 }  // namespace
 }  // namespace trainer

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <sys/stat.h>
 
 #include <gtest/gtest.h>
 
@@ -106,6 +107,13 @@ TEST(RunStatus, DamagedFilesCountAsNone) {
     EXPECT_EQ(status.state, RunPhase::unknown) << text;
     EXPECT_EQ(status.step, 3) << text;
   }
+}
+
+TEST(RunStatus, PipesAreNotWaitedFor) {
+  const TemporaryDirectory directory;
+  for (const char* name : {"metrics.jsonl", kStatusFile})
+    ASSERT_EQ(::mkfifo((directory / name).c_str(), 0600), 0);
+  EXPECT_EQ(read_run_status(directory.path(), kNow).state, RunPhase::unknown);
 }
 
 TEST(RunStatus, OtherDirectoriesAreRefused) {

@@ -127,6 +127,15 @@ TEST(ReadSafetensors, SaysWhatIsWrong) {
   EXPECT_TRUE(contains(read_error("PK\x03\x04 archive.data"), "is a zip archive"));
   EXPECT_TRUE(contains(read_error("<!DOCTYPE html><html>"), "a page of HTML"));
   const std::string a = R"("a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]})";
+  EXPECT_TRUE(contains(read_error(file_text(R"({"a":{"dtype":"F32","shape":[NaN]}})", "")),
+                       "the header is not JSON: byte 30 of it: NaN is no value of JSON"));
+  EXPECT_TRUE(contains(read_error(file_text(R"({"a":{"shape":[-Infinity]}})", "")), "Infinity is no value"));
+  EXPECT_TRUE(
+      contains(read_error(file_text(R"({"a":{"shape":[1e999]}})", "")), "a number that is too large"));
+  EXPECT_TRUE(contains(read_error(file_text(R"({"a":{"dtype":"F32","dtype":"F32"}})", "")),
+                       "tensor 'a': the key 'dtype' occurs twice"));
+  EXPECT_TRUE(contains(read_error(file_text(R"({"__metadata__":{"k":"1","k":"2"}})", "")),
+                       "__metadata__: the key 'k' occurs twice"));
   EXPECT_TRUE(
       contains(read_error(file_text("{" + a + "}", "1234")), "truncated: its tensors have 8 bytes, 4"));
   EXPECT_TRUE(contains(read_error(file_text("{" + a + "," + a + "}", "12345678")), "'a' occurs twice"));

@@ -28,6 +28,9 @@ TEST(HostileMetrics, AFileWithoutARowIsNamedOnThePage) {
   const auto run = read_run(directory.path(), ReportedState::unknown);
   ASSERT_EQ(run["problems"].size(), 1u) << run["problems"];
   EXPECT_EQ(run["problems"][0], "metrics.jsonl: none of its 2 lines is a row of a run");
+  put(directory / "metrics.jsonl", "version https://git-lfs.github.com/spec/v1\noid sha256:0\n");
+  const std::string said = read_run(directory.path(), ReportedState::unknown)["problems"][0];
+  EXPECT_TRUE(said.starts_with("metrics.jsonl: is the pointer of Git LFS")) << said;
   put(directory / "metrics.jsonl", "no row\n" + kTrain + "\n");
   EXPECT_EQ(read_run(directory.path(), ReportedState::unknown)["problems"].size(), 0u);
 }

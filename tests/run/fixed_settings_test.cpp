@@ -153,8 +153,8 @@ TEST_F(ComparedSettings, NameTheFileOfAModelThatChanged) {
   refused_as("tokenizer_config.json", "18 bytes, xxh3 ");
   put(model() / "tokenizer_config.json", R"({"eos_token": "a"})");
   EXPECT_EQ(refusal(saved, config()), "");
-  for (const char* name :
-       {"tokenizer.json", "spiece.model", "special_tokens_map.json", "chat_template.jinja"}) {
+  for (const char* name : {"tokenizer.json", "spiece.model", "special_tokens_map.json", "added_tokens.json",
+                           "chat_template.jinja"}) {
     put(model() / name, "{}");
     refused_as(name, "none there, 2 bytes, xxh3 ");
     fs::remove(model() / name);

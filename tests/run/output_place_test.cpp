@@ -76,7 +76,8 @@ TEST(OutputPlace, TheRootOfTheRepositoryAroundIsRefused) {
   const TemporaryDirectory repository;
   put(repository / ".git" / "HEAD");
   put(repository / "src" / "main.cpp");
-  open_at(repository.path());  // another one than that around the working directory
+  EXPECT_TRUE(contains(problem_at(repository.path()), "is the root of a repository and holds 'src'"))
+      << "another one than that around the working directory";
   for (const char* folder : {"", "src"}) {
     fs::current_path(repository / folder);
     EXPECT_TRUE(contains(problem_at(repository.path()), "is the root of the repository that you are in"));
@@ -85,6 +86,18 @@ TEST(OutputPlace, TheRootOfTheRepositoryAroundIsRefused) {
   open_at(repository / "runs");
   put(repository / "trainer_position.json");  // a run was there before this was refused
   open_at(repository.path());
+}
+
+// A repository that was made for the results, such as one of the hub that is empty yet.
+TEST(OutputPlace, ARepositoryWithNothingElseIsNot) {
+  const TemporaryDirectory repository;
+  put(repository / ".git" / "HEAD");
+  put(repository / ".gitattributes");
+  open_at(repository.path());
+  const TemporaryDirectory worktree;
+  put(worktree / ".git");  // a file that names the repository
+  put(worktree / "README.md");
+  EXPECT_TRUE(contains(problem_at(worktree.path()), "is the root of a repository and holds 'README.md'"));
 }
 
 TEST(OutputPlace, ADirectoryOfTheSystemIsRefused) {

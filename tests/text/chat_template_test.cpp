@@ -1,6 +1,9 @@
 // Chat templates as a user sees them: where they are found, what they are given, and errors when one fails.
 #include "trainer/text/chat_template.h"
 
+#include <filesystem>
+#include <fstream>
+
 #include <gtest/gtest.h>
 
 #include "trainer/base/error.h"
@@ -74,6 +77,22 @@ TEST(ChatTemplate, TheFileOverridesTheConfiguration) {
   write_atomically(directory.path() / "tokenizer_config.json", R"({"chat_template": "configured"})");
   write_atomically(directory.path() / "chat_template.jinja", "from the file\n");
   EXPECT_EQ(load_chat_template(directory.path())->render(kGreeting), "from the file");
+}
+
+// A pointer is valid Jinja that writes itself.
+TEST(ChatTemplate, APointerOfGitLfsIsNoTemplate) {
+  const std::string pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n";
+  const TemporaryDirectory directory;
+  std::filesystem::create_directory(directory / "additional_chat_templates");
+  for (const char* name : {"chat_template.jinja", "additional_chat_templates/tool_use.jinja"}) {
+    std::ofstream(directory / name) << pointer;
+    const auto said = error_message<FormatError>([&] { load_chat_template(directory.path()); });
+    EXPECT_TRUE(contains(said, (directory / name).string())) << said;
+    EXPECT_TRUE(contains(said, "git lfs pull")) << said;
+    EXPECT_EQ(error_message<FormatError>([&] { read_chat_template(directory / name, directory.path()); }),
+              said);
+    std::filesystem::remove(directory / name);
+  }
 }
 
 TEST(ChatTemplate, ToolsChooseTheTemplateForTools) {

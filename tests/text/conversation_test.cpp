@@ -14,6 +14,7 @@
 namespace trainer {
 namespace {
 
+using test::contains;
 using test::error_message;
 using Json = nlohmann::ordered_json;
 
@@ -276,6 +277,38 @@ TEST_F(LearnedTokens, ACallIsTheAnswerThatEvaluationExpects) {
       {"from": "function_call", "value": "{\"name\": \"f\", \"arguments\": {}}"}]})"));
   ASSERT_TRUE(question);
   EXPECT_EQ(question->answer, "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>");
+}
+
+std::string why_no_end(const std::string& source) {
+  const auto tokenizer = load_tokenizer(std::filesystem::path(SOURCE_DIR) / "tests/goldens/text/qwen");
+  return why_no_end_is_learned(ChatTemplate({{"default", {source, "t.jinja"}}}, {}), *tokenizer);
+}
+constexpr const char* kAsk = "{% if add_generation_prompt %}assistant: {% endif %}";
+
+TEST(EndOfAnswers, ATemplateThatWritesNoEndTokenIsNamed) {
+  const auto turns = [](const std::string& end) {
+    return "{% for m in messages %}{{ m.role + ': ' + m.content + '" + end + "' }}{% endfor %}" + kAsk;
+  };
+  EXPECT_EQ(why_no_end(turns("<|im_end|>\\n")), "");
+  EXPECT_EQ(why_no_end(turns(" <|im_end|>")), "") << "behind a blank";
+  const std::string nothing = why_no_end(turns("\\n"));
+  EXPECT_TRUE(contains(nothing, "writes nothing after an answer: the model does not learn to stop"))
+      << nothing;
+  EXPECT_TRUE(contains(nothing, "{{ eos_token }}")) << nothing;
+  const std::string plain = why_no_end(turns(" [END]\\n"));
+  EXPECT_TRUE(contains(plain, "ends an answer with \" [END]\", which is ordinary text (")) << plain;
+  EXPECT_TRUE(contains(plain, "no end token is learned")) << plain;
+  EXPECT_TRUE(contains(plain, "model.add_tokens")) << plain;
+}
+
+TEST(EndOfAnswers, MarksOfATemplateMayLeaveItOut) {
+  const auto marked = [](const std::string& before, const std::string& behind) {
+    return "{% for m in messages %}{{ m.role + ': ' }}{% generation %}{{ m.content }}" + before +
+           "{% endgeneration %}" + behind + "{% endfor %}" + kAsk;
+  };
+  EXPECT_EQ(why_no_end(marked("<|im_end|>", "")), "");
+  const std::string left_out = why_no_end(marked("", "<|im_end|>"));
+  EXPECT_TRUE(contains(left_out, "{% generation %} leaves out the end of an answer")) << left_out;
 }
 
 }  // namespace

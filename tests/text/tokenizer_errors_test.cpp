@@ -176,6 +176,10 @@ TEST_F(TokenizerErrors, DamagedFilesAreNamed) {
   write("spiece.model", "\x1f\x8b\x08 packed");
   expect_in(error(), {"spiece.model: is compressed with gzip; unpack it"});
   write("spiece.model", model);
+  write("tokenizer.json", R"({"\u0000\u001b[31m": 1, "model": {}})");
+  std::filesystem::remove(directory_ / "spiece.model");
+  expect_in(error(), {R"('\x00\x1b[31m' is not supported)"});
+  write("spiece.model", model);
   write("tokenizer_config.json", "[1]");
   expect_in(error(), {"tokenizer_config.json", "an object is expected"});
 }

@@ -190,5 +190,101 @@ TEST(AddedTokens, OfBlanksTakeNoOtherBlanks) {
   }
 }
 
+// transformers 5.23, _from_pretrained: "legacy: convert the added_tokens.json file".
+TEST(Tokenizer, AddedTokensJsonIsReadAsTransformersDoes) {
+  const std::string text = "a<new>b <special> c<|im_end|>  <new> the <norm> quick";
+  const auto with = [](const char* name, const nlohmann::json& tokens) {
+    auto files = std::make_unique<ChangedFiles>(name);
+    files->set("tokenizer_config.json", "added_tokens_decoder", nullptr);
+    for (const auto& [token, id] : tokens.items()) files->set("added_tokens.json", token.c_str(), id);
+    return files;
+  };
+  const auto qwen = with("qwen", {{"<new>", 821}, {"<special>", 822}});
+  const std::vector<int32_t> ids{64, 821, 65, 220, 822, 295, 818, 343, 821, 360, 542, 77, 314, 76, 29, 745};
+  EXPECT_EQ(qwen->load()->encode(text, true), ids);
+  EXPECT_EQ(qwen->load()->decode(ids, true), "a<new>b <special> c  <new> the <norm> quick");
+  qwen->set("tokenizer_config.json", "additional_special_tokens", {"<special>"});
+  EXPECT_EQ(qwen->load()->encode(text, true), ids);
+  EXPECT_EQ(qwen->load()->decode(ids, true), "a<new>b  c  <new> the <norm> quick");
+  qwen->set("tokenizer_config.json", "pad_token", "<new>");
+  EXPECT_EQ(qwen->load()->decode(ids, true), "ab  c   the <norm> quick");
+  // Only where there is no added_tokens_decoder.
+  qwen->set("tokenizer_config.json", "added_tokens_decoder", nlohmann::json::object())
+      .set("tokenizer_config.json", "pad_token", "<|endoftext|>");
+  EXPECT_FALSE(qwen->load()->token_to_id("<new>"));
+
+  const auto t5 = with("t5", {{"<new>", 362}, {"<special>", 363}});
+  EXPECT_EQ(t5->load()->encode(text, true),
+            (std::vector<int32_t>{121, 362, 128, 363, 235, 171, 2,   8,   249, 2, 4,  16,  57, 2, 172,
+                                  362, 53,  4,   3,   171, 16,  139, 249, 172, 3, 95, 234, 94, 1}));
+  const auto llama = with("llama2_v5", {{"<new>", 902}, {"", 903}});
+  EXPECT_EQ(llama->load()->token_to_id("<new>"), 902);
+}
+
+TEST(Tokenizer, IdsOfAddedTokensJsonThatDoNotFit) {
+  const ChangedFiles gap("qwen");
+  const std::string said = gap.set("added_tokens.json", "<new>", 826).said();
+  EXPECT_NE(
+      said.find(
+          "added_tokens.json: token '<new>' has the id 826, but the rest of the vocabulary gives it 821"),
+      std::string::npos)
+      << said;
+  EXPECT_EQ(gap.load()->token_to_id("<new>"), 821) << "as transformers 5.23";
+  const ChangedFiles taken("qwen");
+  taken.set("added_tokens.json", "<new>", 7);
+  try {
+    taken.load();
+    ADD_FAILURE() << "no error";
+  } catch (const FormatError& error) {
+    EXPECT_NE(std::string(error.what()).find("added_tokens.json: token '<new>' has the id 7"),
+              std::string::npos);
+  }
+}
+
+// transformers 5.23, TokenizersBackend.convert_to_native_format: a class with its own __init__ takes only the
+// vocabulary, the merges and the post_processor of tokenizer.json.
+TEST(Tokenizer, QwensStepsAreThoseOfItsClass) {
+  const std::string text = "It's 12345 cafe\u0301 dogs 's THE, and  so";
+  const std::vector<int32_t> ids = load_tokenizer(golden("qwen"))->encode(text, true);
+  const nlohmann::json words{
+      {"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}};
+  const auto other = [&](const char* tokenizer_class, const char* model_type) {
+    auto files = std::make_unique<ChangedFiles>("qwen");
+    files->set("tokenizer.json", "normalizer", nullptr).set("tokenizer.json", "pre_tokenizer", words);
+    files->set(kTokenizerConfig, "tokenizer_class", tokenizer_class)
+        .set("config.json", "model_type", model_type);
+    return files;
+  };
+  for (const auto& [tokenizer_class, model_type] : {std::pair("Qwen2Tokenizer", "qwen2"),
+                                                    {"Qwen2TokenizerFast", "qwen3"},
+                                                    {"Qwen2Tokenizer", "llama"},
+                                                    {"LlamaTokenizerFast", "qwen2"}})
+    EXPECT_EQ(other(tokenizer_class, model_type)->load()->encode(text, true), ids) << tokenizer_class;
+  for (const auto& [tokenizer_class, model_type] : {std::pair("PreTrainedTokenizerFast", "qwen3"),
+                                                    {"PreTrainedTokenizerFast", "llama"},
+                                                    {"Qwen2Tokenizer", "mistral"}})
+    EXPECT_NE(other(tokenizer_class, model_type)->load()->encode(text, true), ids) << tokenizer_class;
+  EXPECT_NE(other("Qwen2Tokenizer", "qwen2")->said().find("are not those of Qwen2Tokenizer"),
+            std::string::npos);
+  EXPECT_EQ(ChangedFiles("qwen").said(), "");
+}
+
+TEST(Tokenizer, VocabularyAndMergesAloneAreRefusedWithTheCommand) {
+  const test::TemporaryDirectory directory;
+  std::ofstream(directory / "vocab.json") << "{}";
+  std::ofstream(directory / "merges.txt") << "";
+  std::ofstream(directory / "tokenizer_config.json") << R"({"tokenizer_class": "Qwen2Tokenizer"})";
+  try {
+    load_tokenizer(directory.path());
+    ADD_FAILURE() << "no error";
+  } catch (const FormatError& error) {
+    EXPECT_NE(std::string(error.what())
+                  .find("has vocab.json and merges.txt, but no tokenizer.json; make it with "
+                        "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
 }  // namespace
 }  // namespace trainer

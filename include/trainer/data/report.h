@@ -68,6 +68,8 @@ struct DataReport {
   RowCount unknown;                            // samples with <unk>
   RowCount unspelled;                          // rows with a target that the tokenizer does not give back
   std::set<std::string> unspelled_characters;  // what is lost or changed; "  ": repeated blanks
+  RowCount unused_marks;                     // rows with fields that may say what is learned, and do not here
+  std::set<std::string> unused_mark_fields;  // these: "train"; "train[]" for one mark a message
   RowCount doubled_ends;  // samples whose text has the tokens that the tokenizer adds at its ends
   int64_t supervised_tokens = 0;
   int64_t without_supervision = 0;  // samples without a supervised token

@@ -35,8 +35,9 @@ struct RankEnd {
 // Connections between the ranks. In `steps` nobody may be silent for longer than parallel.timeout. In
 // `phases` work takes as long as it takes: loading, evaluations, the result. `checkpoints` belongs to the one
 // thread that writes them, and is as patient. In both, a rank is lost when its process has stood still for
-// parallel.timeout. `weights` belongs to the one thread that fetches them (parallel/shard_fetcher.h); there,
-// as in `steps`, nobody may be silent for longer than parallel.timeout.
+// parallel.timeout; until have_loaded(), also when it runs and has done nothing for so long. `weights`
+// belongs to the one thread that fetches them (parallel/shard_fetcher.h); there, as in `steps`, nobody may be
+// silent for longer than parallel.timeout.
 enum class Channel { steps, phases, checkpoints, weights };
 
 // A tensor that one rank sends to another: on `from` its values, on `to` a place of as many bytes. Others
@@ -81,6 +82,10 @@ class Ranks {
   // send_recv(), and what others, as between GPUs, have added by count_given().
   int64_t bytes_given() const;
   void count_given(int64_t bytes) const;
+
+  // From now on nobody asks whether a process that others wait for does anything: evaluations may wait for a
+  // GPU, and results for a disk. To be called by all.
+  void have_loaded() const noexcept;
 
   // Ends all waiting for a rank that was lost elsewhere, as between GPUs: all_gather() in `phases` and
   // `checkpoints`, of any thread, throws LostRank. In `steps` it ends after parallel.timeout anyway.

@@ -37,10 +37,20 @@ struct Conversation {
 //                  messages as above. Both may be the JSON text of the list, as in a table.
 //   alpaca         instruction, input, output (and system, history): the user says the instruction and, on
 //                  the next line, the input if there is one; the assistant says the output.
-enum class ConversationForm { messages, conversations, alpaca };
+//   prompt_completion  TRL's prompt and completion, both lists of messages as above: one conversation, of
+//                  which only the answers in the completion are learned.
+enum class ConversationForm { messages, conversations, alpaca, prompt_completion };
 
 // Returns the form, which follows from the names of a row's fields; nullopt if the row holds no conversation.
+// Of prompt and completion the names say nothing: conversation_form(row) finds them.
 std::optional<ConversationForm> conversation_form(const std::vector<std::string>& fields);
+// Returns the form of a row. A prompt or completion that is a list of messages makes it prompt_completion,
+// also if the other is something else, which read_conversation() refuses.
+std::optional<ConversationForm> conversation_form(const nlohmann::ordered_json& row);
+// Returns the row of a table with the fields as lists that hold the JSON text of a conversation: messages and
+// conversations, and prompt and completion if both are lists of messages. Throws DataError for lists in the
+// syntax of Python.
+nlohmann::ordered_json with_parsed_lists(nlohmann::ordered_json record);
 
 // Besides the messages a row may have `tools` (a list, or its JSON text; bare functions get the frame
 // {"type", "function"}), `system` (with conversations and Alpaca fields) and `chat_template_kwargs` (an
@@ -48,8 +58,10 @@ std::optional<ConversationForm> conversation_form(const std::vector<std::string>
 // `loss_weight`), a number of 0 or more; or marks of other programs: `loss`, `train`, `training`, `trainable`
 // or `loss_mask`, true or false, and `masked`, the opposite. What else may be such a mark is put into
 // `unknown_marks`: keys of a message that are true or false, and numbers and lists whose names tell of the
-// loss. Throws a DataError that names the message and what is wrong with it.
-Conversation read_conversation(const nlohmann::ordered_json& row, ConversationForm form);
+// loss. The messages of a prompt have the weight 0, except with LossOn::everything. Throws a DataError that
+// names the message and what is wrong with it.
+Conversation read_conversation(const nlohmann::ordered_json& row, ConversationForm form,
+                               LossOn loss_on = LossOn::all_turns);
 
 // Throws a DataError that names the first of the unknown marks. Marks that the template (nullptr: none) reads
 // are something else, and with LossOn::everything questions are learned, too.
@@ -79,6 +91,10 @@ ChatTokens tokenize_chat(const ChatTemplate& chat_template, const Tokenizer& tok
 // Returns the special token that ends an answer in the chat template; nullopt if the end is ordinary text. If
 // it cannot be found, logs a warning with the reason and returns nullopt.
 std::optional<int32_t> end_of_turn_token(const ChatTemplate& chat_template, const Tokenizer& tokenizer);
+
+// Returns why a model that learns this template's answers learns no token at which generation could stop,
+// and what to do; "" if it learns one. An example is rendered. Throws as ChatTemplate::end_of_answer() does.
+std::string why_no_end_is_learned(const ChatTemplate& chat_template, const Tokenizer& tokenizer);
 
 // Returns the number of messages before the last answer, or of all messages if there is no answer or no
 // question before it.

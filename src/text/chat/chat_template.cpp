@@ -6,10 +6,10 @@
 #include <optional>
 
 #include "trainer/base/error.h"
-#include "trainer/base/files.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/peft.h"
 
+#include "base/not_text.h"
 #include "text/chat/abilities.h"
 #include "text/chat/answer_spans.h"
 #include "text/chat/reasoning.h"
@@ -103,7 +103,7 @@ bool is_name_character(char c) { return std::isalnum(static_cast<unsigned char>(
 std::map<std::string, ChatTemplate::Source> jinja_files(const fs::path& directory) {
   std::map<std::string, ChatTemplate::Source> out;
   const auto add = [&](const std::string& name, const fs::path& file) {
-    out[name] = {read_file(file), file.string()};
+    out[name] = {read_text(file), file.string()};
   };
   if (const fs::path file = directory / "chat_template.jinja"; fs::exists(file)) add("default", file);
   const fs::path more = directory / "additional_chat_templates";
@@ -330,7 +330,7 @@ std::optional<ChatTemplate> load_chat_template(const fs::path& directory) {
 }
 
 ChatTemplate read_chat_template(const fs::path& file, const fs::path& directory) {
-  return ChatTemplate({{"default", {read_file(file), file.string()}}}, tokens_of(directory));
+  return ChatTemplate({{"default", {read_text(file), file.string()}}}, tokens_of(directory));
 }
 
 std::string today() { return jinja::Moment::now().day(); }

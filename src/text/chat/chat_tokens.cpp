@@ -105,6 +105,32 @@ bool is_added(const Tokenizer& tokenizer, int32_t id) {
   return text != nullptr && text->find_first_not_of(" \t\r\n") != std::string::npos;
 }
 
+// May this token end an answer?
+bool may_end(const Tokenizer& tokenizer, int32_t id) {
+  return tokenizer.decode({&id, 1}, /*skip_special_tokens=*/true).empty() || is_added(tokenizer, id);
+}
+
+// Is a token behind the content of an answer learned that may end it?
+bool learns_end(const ChatTemplate& chat_template, const Tokenizer& tokenizer) {
+  constexpr std::string_view kAnswer = "Nobody you know.";
+  const Conversation example{.messages = {{{"role", "user"}, {"content", "Who are you?"}},
+                                          {{"role", "assistant"}, {"content", kAnswer}}},
+                             .weights = {1, 1}};
+  ChatTokens chat;
+  try {
+    chat = tokenize_chat(chat_template, tokenizer, example, LossOn::last_turn);
+  } catch (const DataError&) {  // a template for other conversations
+    return true;
+  }
+  const size_t at = chat.text.rfind(kAnswer);
+  if (at == std::string::npos) return true;
+  for (size_t i = 0; i < chat.ids.size(); i++) {
+    if (chat.learn[i] && chat.ranges[i].begin >= at + kAnswer.size() && may_end(tokenizer, chat.ids[i]))
+      return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 Json messages_for(const ChatTemplate& chat_template, const Conversation& conversation) {
@@ -156,9 +182,31 @@ std::optional<int32_t> end_of_turn_token(const ChatTemplate& chat_template, cons
                         "; answers end only at the model's own end tokens"));
   }
   const std::vector<int32_t> ids = tokenizer.encode(end, /*add_special_tokens=*/false);
-  if (ids.empty()) return std::nullopt;
-  const bool is_special = tokenizer.decode({ids.data(), 1}, /*skip_special_tokens=*/true).empty();
-  return is_special || is_added(tokenizer, ids.front()) ? std::optional(ids.front()) : std::nullopt;
+  return !ids.empty() && may_end(tokenizer, ids.front()) ? std::optional(ids.front()) : std::nullopt;
+}
+
+std::string why_no_end_is_learned(const ChatTemplate& chat_template, const Tokenizer& tokenizer) {
+  constexpr const char* kCure =
+      "let it write {{ eos_token }} there, or give another template (data.chat_template: FILE)";
+  const std::string end = chat_template.end_of_answer();
+  if (end.empty())
+    return concat("the chat template writes nothing after an answer: the model does not learn to stop; ",
+                  kCure);
+  const std::vector<int32_t> ids = tokenizer.encode(end, /*add_special_tokens=*/false);
+  const bool has_token = std::ranges::any_of(ids, [&](int32_t id) { return may_end(tokenizer, id); });
+  const std::string shown = Json(end).dump();
+  if (!has_token)
+    return concat("the chat template ends an answer with ", shown, ", which is ordinary text (",
+                  grouped(std::ssize(ids)), ids.size() == 1 ? " token" : " tokens",
+                  "): no end token is learned, and answers do not stop there; ", kCure,
+                  ", add a token "
+                  "(model.add_tokens: [",
+                  shown, "]), or stop at the text (generate --stop)");
+  return learns_end(chat_template, tokenizer)
+             ? ""
+             : concat("the chat template's {% generation %} leaves out the end of an answer (", shown,
+                      "): no end token is learned, and the model does not learn to stop; move "
+                      "{% endgeneration %} behind it");
 }
 
 size_t before_last_answer(const Json& messages) {

@@ -167,14 +167,15 @@ Json with_known_role(Json message, const std::string& role, const std::string& w
   return message;
 }
 
-void add_messages(Conversation& out, const Json& value, const char* field) {
+// named: the field is named with a message, because the row has several such lists.
+void add_messages(Conversation& out, const Json& value, const char* field, bool named = false) {
   const std::string name = concat("\"", field, "\"");
   // In a table, it is the text of a list.
   const Json messages = value.is_string() ? parsed_text(value, name).value_or(nullptr) : value;
   if (!messages.is_array()) throw DataError(concat(name, " is ", type_text(value), ", not a list"));
   if (messages.empty()) throw DataError(concat(name, " is an empty list"));
   for (size_t i = 0; i < messages.size(); i++) {
-    const std::string where = concat("message ", i + 1);
+    const std::string where = concat(named ? concat("\"", field, "\": ") : "", "message ", i + 1);
     const Json& message = messages[i];
     if (!message.is_object()) throw DataError(concat(where, " is ", type_text(message), ", not an object"));
     if (message.contains("from") && !value_of(message, "role")) {
@@ -205,6 +206,57 @@ void add_alpaca(Conversation& out, const Json& row) {
   add(out, said("assistant", required_text(row, "output", "the row")), "the row");
 }
 
+bool is_message(const Json& value) {
+  return value.is_object() && (value.contains("role") || value.contains("from"));
+}
+bool holds_messages(const Json& value) {
+  return is_message(value) || (value.is_array() && !value.empty() && is_message(value.front()));
+}
+
+std::string kind_of(const Json& value) {
+  if (value.is_string()) return "text";
+  if (value.is_array()) return holds_messages(value) ? "a list of messages" : "a list";
+  return value.is_object() ? "a message that is in no list" : type_text(value);
+}
+
+// The list of messages whose JSON text a field has. Such a text of Python is refused, because it would be
+// learned as it is.
+std::optional<Json> messages_in_text(const Json& record, const char* field) {
+  const auto found = record.find(field);
+  if (found == record.end() || !found->is_string()) return std::nullopt;
+  const auto& text = found->get_ref<const std::string&>();
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  const std::string_view begin = std::string_view(text).substr(std::min(first, text.size()));
+  if (begin.starts_with("[{'role'") || begin.starts_with("[{'content'") || begin.starts_with("[{'from'"))
+    throw DataError(concat("field \"", field,
+                           "\" is a list of messages in the syntax of Python; "
+                           "write it as JSON (json.dumps), or the rows as JSON lines"));
+  if (!begin.starts_with("[")) return std::nullopt;
+  std::optional<Json> list = parsed_text(text, concat("field \"", field, "\""));
+  const bool is_list = list && holds_messages(*list) && std::ranges::all_of(*list, is_message);
+  return is_list ? std::move(list) : std::nullopt;
+}
+
+// What is learned is the completion: its answers, each with the token that ends it.
+void add_prompt_and_completion(Conversation& out, const Json& row, LossOn loss_on) {
+  const auto prompt = row.find("prompt"), completion = row.find("completion");
+  for (const char* field : {"prompt", "completion"}) {
+    if (!row.contains(field)) throw DataError(concat("field \"", field, "\" is missing"));
+  }
+  if (!prompt->is_array() || !completion->is_array())
+    throw DataError(concat("\"prompt\" is ", kind_of(*prompt), " and \"completion\" is ",
+                           kind_of(*completion),
+                           ": both must be lists of messages in all rows, or both texts in all rows"));
+  add_messages(out, *prompt, "prompt", /*named=*/true);
+  const size_t of_prompt = out.messages.size();
+  add_messages(out, *completion, "completion", /*named=*/true);
+  if (std::none_of(out.messages.begin() + static_cast<std::ptrdiff_t>(of_prompt), out.messages.end(),
+                   [](const Json& message) { return message["role"] == "assistant"; }))
+    throw DataError("\"completion\" has no message of the assistant, and only its answers are learned");
+  if (loss_on != LossOn::everything)
+    std::fill_n(out.weights.begin(), static_cast<std::ptrdiff_t>(of_prompt), 0.0F);
+}
+
 }  // namespace
 
 std::optional<ConversationForm> conversation_form(const std::vector<std::string>& fields) {
@@ -215,15 +267,41 @@ std::optional<ConversationForm> conversation_form(const std::vector<std::string>
   return std::nullopt;
 }
 
-Conversation read_conversation(const Json& row, ConversationForm form) {
+std::optional<ConversationForm> conversation_form(const Json& row) {
+  std::vector<std::string> fields;
+  for (const auto& field : row.items()) fields.push_back(field.key());
+  if (const auto form = conversation_form(fields)) return form;
+  const auto prompt = row.find("prompt"), completion = row.find("completion");
+  if (prompt == row.end() || completion == row.end()) return std::nullopt;
+  return holds_messages(*prompt) || holds_messages(*completion)
+             ? std::optional(ConversationForm::prompt_completion)
+             : std::nullopt;
+}
+
+Json with_parsed_lists(Json record) {
+  for (const char* field : {"messages", "conversations"}) {
+    if (auto list = messages_in_text(record, field)) record[field] = std::move(*list);
+  }
+  auto prompt = messages_in_text(record, "prompt"), completion = messages_in_text(record, "completion");
+  if (prompt && completion) {
+    record["prompt"] = std::move(*prompt);
+    record["completion"] = std::move(*completion);
+  }
+  return record;
+}
+
+Conversation read_conversation(const Json& row, ConversationForm form, LossOn loss_on) {
   Conversation out;
   out.messages = Json::array();
-  if (form != ConversationForm::messages && value_of(row, "system")) {
+  const bool has_system = form == ConversationForm::conversations || form == ConversationForm::alpaca;
+  if (has_system && value_of(row, "system")) {
     const std::string system = required_text(row, "system", "the row");
     if (!system.empty()) add(out, said("system", system), "the row");
   }
   if (form == ConversationForm::alpaca) {
     add_alpaca(out, row);
+  } else if (form == ConversationForm::prompt_completion) {
+    add_prompt_and_completion(out, row, loss_on);
   } else {
     const bool share_gpt = form == ConversationForm::conversations;
     const char* field = share_gpt ? "conversations" : "messages";

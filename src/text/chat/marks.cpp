@@ -116,9 +116,15 @@ void add_marks_of_parts(const Json& message, const std::string& where,
 
 }  // namespace
 
-bool is_mark(const std::string& key) {
+bool is_mark(std::string_view key) {
   return std::ranges::find(kFlags, key, &Flag::key) != kFlags.end() ||
          std::ranges::find(kWeights, key) != kWeights.end();
+}
+
+std::vector<std::string> names_of_marks() {
+  std::vector<std::string> names(kWeights.begin(), kWeights.end());
+  for (const Flag& flag : kFlags) names.emplace_back(flag.key);
+  return names;
 }
 
 float take_marks(Json& message, const std::string& where, std::vector<Conversation::UnknownMark>& unknown) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -11,7 +12,8 @@
 namespace trainer {
 
 // Returns whether a key is a mark that is known: "train", "weight", ...
-bool is_mark(const std::string& key);
+bool is_mark(std::string_view key);
+std::vector<std::string> names_of_marks();
 
 // Takes the marks that are known off a message, and returns its weight in the loss. Adds those that cannot be
 // obeyed to `unknown`. Throws DataError that names the place `where` for a weight that is no number, and for

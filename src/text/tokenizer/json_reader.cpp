@@ -9,6 +9,7 @@
 #include "trainer/base/files.h"
 #include "trainer/base/strings.h"
 
+#include "base/foreign_errors.h"
 #include "formats/json_file.h"
 
 namespace trainer {
@@ -119,7 +120,8 @@ void JsonAt::require_known(std::initializer_list<const char*> keys) const {
 }
 
 void JsonAt::fail(const std::string& what) const {
-  throw FormatError(concat(where, where.ends_with(':') ? " " : ": ", what));
+  // Both may have keys of the file. A byte 0 would end the message.
+  throw FormatError(printable(concat(where, where.ends_with(':') ? " " : ": ", what)));
 }
 
 nlohmann::json read_json(const std::filesystem::path& path) {

@@ -7,6 +7,7 @@
 
 #include "text/tokenizer/bpe.h"
 #include "text/tokenizer/byte_tokens.h"
+#include "text/tokenizer/qwen2_steps.h"
 #include "text/tokenizer/unigram.h"
 
 namespace trainer {
@@ -197,8 +198,9 @@ void read_unigram(const JsonAt& json, Pipeline& out) {
 
 }  // namespace
 
-Pipeline read_pipeline(const std::filesystem::path& path) {
-  const nlohmann::json file = read_json(path);
+Pipeline read_pipeline(const std::filesystem::path& path, bool as_qwen2) {
+  nlohmann::json file = read_json(path);
+  if (as_qwen2) put_qwen2_steps(file, path.string());
   const JsonAt json{file, path.string() + ":"};
   // truncation and padding are the settings of an earlier call; the default call overrides them.
   json.require_known({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",

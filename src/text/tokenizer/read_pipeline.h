@@ -9,8 +9,8 @@
 namespace trainer {
 
 // Throws FormatError if the file is damaged or asks for something that is not supported exactly as it says.
-// The message names the part of the file.
-Pipeline read_pipeline(const std::filesystem::path& path);
+// The message names the part of the file. `as_qwen2`: with the steps of that class (put_qwen2_steps()).
+Pipeline read_pipeline(const std::filesystem::path& path, bool as_qwen2 = false);
 
 // These read the parts. `json` may be null; then they do nothing.
 void read_normalizer(const JsonAt& json, Normalizer& out);

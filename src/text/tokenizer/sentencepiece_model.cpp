@@ -6,7 +6,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
-#include "formats/json_problem.h"
+#include "base/not_text.h"
 
 namespace trainer {
 namespace {

@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <set>
 #include <string_view>
 
+#include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
+#include "base/warn_once.h"
 #include "text/tokenizer/config_keys.h"
 #include "text/tokenizer/json_reader.h"
 
@@ -79,6 +82,46 @@ void read_names(const JsonAt& json, bool takes_additional, std::map<std::string,
   }
 }
 
+// {"<new>": 32000}. They are special only if they are named elsewhere.
+void read_added_before(const JsonAt& json, const std::map<std::string, AddedToken>& named,
+                       SpecialTokens& out) {
+  if (!json.value.is_object()) json.fail("an object is expected here");
+  std::set<std::string_view> special;
+  for (const char* name :
+       {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
+    if (const auto found = named.find(name); found != named.end()) special.insert(found->second.content);
+  }
+  for (const AddedToken& token : out.additional) special.insert(token.content);
+  for (const auto& [content, unused] : json.value.items()) {
+    if (content.empty()) continue;  // none, as in Transformers
+    const bool is_special = special.contains(content);
+    out.added_before.emplace_back(
+        json.get(content).id(),
+        AddedToken{.content = content, .special = is_special, .normalized = !is_special});
+  }
+  std::ranges::stable_sort(out.added_before, {}, &std::pair<int32_t, AddedToken>::first);
+}
+
+// Transformers does not hold the tokens to the ids that the file gives them. If tokenizer.json has a token
+// with the id, that one counts.
+void add_as_before(const SpecialTokens& special,
+                   const std::function<std::optional<int32_t>(std::string_view)>& find,
+                   int32_t vocabulary_size, const std::string& where, AddedTokens& added) {
+  for (const auto& [id, token] : special.added_before) {
+    if (added.all().contains(id)) continue;
+    added.add(token, find(token.content), vocabulary_size, std::nullopt, where);
+    const int32_t given = *added.id_of(token.content);
+    if (given == id) continue;
+    const std::string what =
+        concat(where, ": token '", token.content, "' has the id ", id, ", but the rest of the vocabulary ");
+    if (id < vocabulary_size)
+      throw FormatError(concat(what,
+                               "has another token there; remove it from the file, or copy the files of "
+                               "the tokenizer again"));
+    warn_once(concat(what, "gives it ", given, ", as in Transformers 5; are the files of one tokenizer?"));
+  }
+}
+
 // Transformers 5 makes the steps of Qwen2Tokenizer anew and takes this key for them, whatever tokenizer.json
 // says; for other classes that can be read here, the key has no effect.
 void refuse_prefix_space(const JsonAt& config, const std::filesystem::path& directory) {
@@ -117,6 +160,10 @@ SpecialTokens read_special_tokens(const std::filesystem::path& directory) {
     read_names(map, !has_lists && !has_tokens(map, "extra_special_tokens"), named, out.additional);
   }
   read_names(config, !has_tokens(config, "extra_special_tokens"), named, out.additional);
+  if (config.get("added_tokens_decoder").is_null()) {
+    const nlohmann::json before = read_if_there("added_tokens.json");
+    read_added_before({before, where("added_tokens.json")}, named, out);
+  }
   if (const JsonAt extra_ids = config.get("extra_ids"); !extra_ids.is_null()) out.extra_ids = extra_ids.id();
   const auto flag = [&](const char* key) {
     const JsonAt member = config.get(key);
@@ -145,9 +192,11 @@ SpecialTokens read_special_tokens(const std::filesystem::path& directory) {
 
 void add_special_tokens(const SpecialTokens& special,
                         const std::function<std::optional<int32_t>(std::string_view)>& find,
-                        int32_t vocabulary_size, const std::string& where, AddedTokens& added) {
+                        int32_t vocabulary_size, const std::filesystem::path& directory, AddedTokens& added) {
+  const std::string where = (directory / "tokenizer_config.json").string();
   for (const auto& [id, token] : special.added)
     added.add(token, find(token.content), vocabulary_size, id, where);
+  add_as_before(special, find, vocabulary_size, (directory / "added_tokens.json").string(), added);
   for (const auto* tokens : {&special.named, &special.additional}) {
     for (const auto& token : *tokens) {
       if (!added.id_of(token.content))

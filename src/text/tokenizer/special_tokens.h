@@ -1,4 +1,4 @@
-// The special tokens of tokenizer_config.json and special_tokens_map.json.
+// The special tokens of tokenizer_config.json, special_tokens_map.json and added_tokens.json.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +23,8 @@ struct SpecialTokens {
   std::vector<AddedToken> additional;
   // `added_tokens_decoder`: tokens with their ids, by id.
   std::vector<std::pair<int32_t, AddedToken>> added;
+  // added_tokens.json, the older form of that: tokens with the ids that they had when it was written, by id.
+  std::vector<std::pair<int32_t, AddedToken>> added_before;
   std::optional<int64_t> extra_ids;  // T5
   // add_bos_token and add_eos_token. As in Transformers 5, tokenizer.json decides which ids are added around
   // a text, whatever these say.
@@ -31,14 +33,14 @@ struct SpecialTokens {
   bool fixes_mistral_regex = false;
 };
 
-// Both files may be missing. As in Transformers, special_tokens_map.json is read only when
-// tokenizer_config.json has no `added_tokens_decoder`; then it overrides tokenizer_config.json.
+// All files may be missing. As in Transformers, special_tokens_map.json and added_tokens.json are read only
+// when tokenizer_config.json has no `added_tokens_decoder`; then the first overrides tokenizer_config.json.
 SpecialTokens read_special_tokens(const std::filesystem::path& directory);
 
 // Adds these tokens to the added tokens, as Transformers does on loading. `find` looks up a name in the
-// model's vocabulary, whose ids are below `vocabulary_size`. `where` begins messages.
+// model's vocabulary, whose ids are below `vocabulary_size`. `directory`: of the files, for messages.
 void add_special_tokens(const SpecialTokens& special,
                         const std::function<std::optional<int32_t>(std::string_view)>& find,
-                        int32_t vocabulary_size, const std::string& where, AddedTokens& added);
+                        int32_t vocabulary_size, const std::filesystem::path& directory, AddedTokens& added);
 
 }  // namespace trainer

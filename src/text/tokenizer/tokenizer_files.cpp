@@ -15,6 +15,7 @@
 #include "text/tokenizer/json_reader.h"
 #include "text/tokenizer/pipeline.h"
 #include "text/tokenizer/pipeline_tokenizer.h"
+#include "text/tokenizer/qwen2_steps.h"
 #include "text/tokenizer/read_pipeline.h"
 #include "text/tokenizer/sentencepiece_model.h"
 #include "text/tokenizer/special_tokens.h"
@@ -132,8 +133,8 @@ void require_fixed_regex(const std::filesystem::path& directory, const Pipeline&
 // Returns a fingerprint of the files that are read here.
 std::string fingerprint_of(const std::filesystem::path& directory) {
   std::string checksums;
-  for (const char* name :
-       {"spiece.model", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"}) {
+  for (const char* name : {"spiece.model", "tokenizer.json", "tokenizer_config.json",
+                           "special_tokens_map.json", "added_tokens.json"}) {
     if (std::filesystem::exists(directory / name))
       checksums += concat(name, " ", file_checksum(directory / name), " ");
   }
@@ -203,13 +204,13 @@ std::unique_ptr<FileTokenizer> load_file_tokenizer(const std::filesystem::path& 
   // T5 directories may hold both files. The model was pretrained with spiece.model.
   const bool sentencepiece = std::filesystem::exists(directory / "spiece.model");
   SpecialTokens special = read_special_tokens(directory);
-  Pipeline pipeline = sentencepiece ? read_sentencepiece_pipeline(directory / "spiece.model", special)
-                                    : read_pipeline(directory / "tokenizer.json");
+  Pipeline pipeline = sentencepiece
+                          ? read_sentencepiece_pipeline(directory / "spiece.model", special)
+                          : read_pipeline(directory / "tokenizer.json", is_qwen2_tokenizer(directory));
   if (dynamic_cast<const Unigram*>(pipeline.model.get()) != nullptr) name_as_t5(pipeline, special);
   add_special_tokens(
       special, [&](std::string_view name) { return pipeline.find(name); },
-      static_cast<int32_t>(pipeline.vocabulary.size()), (directory / "tokenizer_config.json").string(),
-      pipeline.added_tokens);
+      static_cast<int32_t>(pipeline.vocabulary.size()), directory, pipeline.added_tokens);
   if (sentencepiece) {
     pipeline.suffix = {*pipeline.added_tokens.id_of(*special.eos)};
   } else {
