@@ -31,7 +31,7 @@ struct GenerateOptions {
   std::string input_file;            // or: a file with rows of JSON, "-" for stdin
   std::string output_file;           // empty: stdout
   bool chat = false;                 // prompts are a user's messages; without prompts: a conversation
-  bool json = false;                 // with `chat`: conversations come and answers go as lines of JSON
+  bool json = false;                 // conversations, or prompts, come and answers go as lines of JSON
   std::string system;                // the message that opens each conversation
 
   std::optional<int64_t> max_new_tokens, min_new_tokens;
