@@ -81,7 +81,7 @@ class UiPage(EndToEnd):
             self.assertIn(words, ended["Samples"])
         for words in ("peak, measured", "peak, planned", "measured peak"):
             self.assertIn(words, ended["Memory"])
-        self.assertIn("what is learned is marked", ended["Data"])
+        self.assertIn("First samples: what is learned is marked", ended["Data"])
         self.assertTrue(any('"do"' in text for text in ended["marked"]), ended["marked"])
         self.assertIn("training.max_steps", ended["Configuration"])
 

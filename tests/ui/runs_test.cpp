@@ -1,8 +1,10 @@
 // What the page of `trainer ui` finds and reads, and that nothing in a request names a file.
+#include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <string>
-#include <thread>
 
 #include <gtest/gtest.h>
 

@@ -2,8 +2,8 @@
 
 // The parts of a plan in one bar, with marks for what was measured and for the limit.
 function memoryBar(plan) {
-  const parts = Object.entries(plan).filter(([key, value]) => key.startsWith("planned_") && key !== "planned_peak" && value > 0);
-  const sum = parts.reduce((all, [, value]) => all + value, 0);
+  const all = Object.entries(plan).filter(([key, value]) => key.startsWith("planned_") && key !== "planned_peak" && value > 0);
+  const sum = all.reduce((bytes, [, value]) => bytes + value, 0), parts = all.filter(([, value]) => value > sum / 1000);
   const whole = Math.max(sum, plan.peak || 0, plan.planned_peak || 0, plan.limit || 0);
   if (!parts.length || !(whole > 0)) return null;
   const share = value => `${(100 * value / whole).toFixed(2)}%`, name = key => key.slice(8).replaceAll("_", " ");
@@ -77,21 +77,23 @@ function histogram(lengths, title) {
 function dataPart(run) {
   const report = run.data, sets = [["Training", report.train], ["Evaluation", report.eval]].filter(([, set]) => set);
   const counted = entry => entry ? number(`${whole(entry.count)} (${percent(entry.share)})`) : "–";
-  const out = [table(["", ...sets.map(([name]) => ({text: name, class: "number"}))], [
+  const pieces = list => (list || []).map(piece => piece.supervised ? el("mark", null, piece.text) : piece.text);
+  const out = [];
+  if ((report.samples || []).length) out.push(el("h3", null, "First samples: what is learned is marked"));
+  for (const sample of report.samples || []) {
+    out.push(el("div", {class: "sample"}, el("div", {class: "soft small"}, sample.origin),
+      el("div", {class: "block mono"}, pieces(sample.input)), sample.target && el("div", {class: "block mono"}, pieces(sample.target))));
+  }
+  out.push(table(["", ...sets.map(([name]) => ({text: name, class: "number"}))], [
     ["name", ...sets.map(([, s]) => s.name)], ["kind", ...sets.map(([, s]) => s.kind)],
     ...["rows", "samples", "tokens", "supervised_tokens"].map(key => [key.replace("_", " "), ...sets.map(([, s]) => number(whole(s[key])))]),
     ...[["truncated", "truncated"], ["malformed", "malformed"], ["unknown", "with unknown characters"], ["duplicates", "repeated"],
-      ["nothing_to_learn", "that teach nothing"]].map(([key, name]) => [name, ...sets.map(([, s]) => counted(s[key]))])])];
+      ["nothing_to_learn", "that teach nothing"]].map(([key, name]) => [name, ...sets.map(([, s]) => counted(s[key]))])]));
   if (report.epoch && report.epoch.padding)
     out.push(el("p", {class: "small soft"}, `${whole(report.epoch.steps)} steps of ${whole(report.epoch.effective_batch_size)} samples in an epoch; ${percent(report.epoch.padding.share)} of what is computed is padding.`));
   for (const [name, set] of sets) {
     out.push(el("div", {class: "two"}, [["input", "inputs"], ["target", "targets"]].map(([key, words]) =>
       set[key] && set[key].lengths ? el("div", null, histogram(set[key].lengths, `${name}: lengths of ${words}`)) : null)));
-  }
-  const pieces = list => (list || []).map(piece => piece.supervised ? el("mark", null, piece.text) : piece.text);
-  for (const sample of report.samples || []) {
-    out.push(el("div", {class: "sample"}, el("div", {class: "soft small"}, sample.origin, "; what is learned is marked"),
-      el("div", {class: "block mono"}, pieces(sample.input)), sample.target && el("div", {class: "block mono"}, pieces(sample.target))));
   }
   return out;
 }
@@ -180,7 +182,7 @@ function figuresOf(run) {
     figure("Loss", digits(recent(loss)), loss.length ? "first " + digits(loss.find(isNumber)) : null),
     best && figure("Best evaluation loss", digits(best.eval_loss), "at step " + whole(best.step)),
     bestScore && figure("Best " + scoreName(score), digits(bestScore[score]), "at step " + whole(bestScore.step)),
-    isNumber((run.status || {}).seconds_left) && figure("Left", duration(run.status.seconds_left), "with evaluations and saves"),
+    isNumber((run.status || {}).seconds_left) && figure("Left", duration(run.status.seconds_left)),
     figure("Time", duration(last.seconds), isNumber(last.tokens) ? brief(last.tokens) + " tokens" : null),
     figure("Speed", brief(recent(series(run, "tokens_per_second")) ?? 0) + " tok/s", null),
     figure("Memory peak", bytes(peak), limit ? "of " + bytes(limit) : null, limit ? peak / limit : null));

@@ -6,7 +6,7 @@ const COLUMNS = [["Run"], ["State"], ["Step"], ["Loss", "number"], ["Evaluation"
 function stepCell(run) {
   const total = run.total_steps;
   return el("div", {class: "steps"}, whole(run.step) + (total ? " / " + whole(total) : ""),
-    total > 0 && el("div", {class: "bar"}, el("i", {style: `width: ${Math.min(100, 100 * run.step / total)}%`})));
+    total > 0 && ["running", "starting", "silent"].includes(run.state) && el("div", {class: "bar"}, el("i", {style: `width: ${Math.min(100, 100 * run.step / total)}%`})));
 }
 
 function cellsOf(run, now) {

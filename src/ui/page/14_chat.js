@@ -51,7 +51,7 @@ function chatPart(run, here) {
     }
     both.replaceChildren(...[...panes.values()].map(pane => pane.root));
     const plain = answer.sides.filter(side => !side.converses).map(side => side.key === "base" ? "the base model" : "the result");
-    note.textContent = [answer.note, plain.length ? `Without a chat template, ${plain.join(" and ")} gets each message as a prompt of its own.` : ""].filter(Boolean).join(" ");
+    note.textContent = [answer.note, plain.length ? `Without a chat template, each message is a prompt of its own for ${plain.join(" and ")}.` : ""].filter(Boolean).join(" ");
   };
   const answerIn = async (key, message, signal) => {
     const pane = panes.get(key), said = el("div", {class: "said model"}, el("span", {class: "soft waiting"}, "…"));
