@@ -62,7 +62,11 @@ RunIndex::~RunIndex() = default;
 void RunIndex::look_again_and_again(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     const auto begin = Clock::now();
-    std::vector<KnownRun> found = look();
+    std::vector<KnownRun> found;
+    try {
+      found = look();
+    } catch (const std::exception&) {  // the folder that they are in was deleted: none is there
+    }
     std::unordered_map<std::string, size_t> places;
     for (size_t i = 0; i < found.size(); i++) places.emplace(found[i].id, i);
     std::unique_lock lock(mutex_);

@@ -242,7 +242,8 @@ class Works(EndToEnd):
             status, opened = ui.post("api/chat/open", run=id, base=True, device="cpu", max_new_tokens=8)
             self.assertEqual(status, 200, opened)
             self.assertEqual([side["key"] for side in opened[0]["sides"]], ["result", "base"])
-            children = lambda: subprocess.run(["pgrep", "-P", str(ui.process.pid)], capture_output=True, text=True).stdout.split()
+            threads = pathlib.Path(f"/proc/{ui.process.pid}/task")
+            children = lambda: [child for file in threads.glob("*/children") for child in file.read_text().split()]
             self.assertEqual(children(), [], "nothing is loaded yet")
             answers = {}
             for side, model in (("result", self.runs / "done"), ("base", self.model)):

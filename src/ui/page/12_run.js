@@ -102,7 +102,7 @@ function runView(here, ids, tab) {
     } else if (tab === "log") {
       if (!part) body.replaceChildren(...(part = logPart(run, here)));
     } else if (tab === "chat") {
-      if (!part) body.replaceChildren(...(part = chatPart(run, here)));
+      if (!part) body.replaceChildren(...(part = chatWith(run)));
     } else {
       fill(body, TABS[tab].of(run), () => {
         newCharts();
@@ -111,6 +111,7 @@ function runView(here, ids, tab) {
       redraw();
     }
   };
+  here.show = () => { showHead(); showBody(); };
   here.onEnd(newCharts);
   shared.hidden.clear();
   here.repeat(async () => {
@@ -123,8 +124,7 @@ function runView(here, ids, tab) {
       if (!answer.same) {
         stamp = answer.stamp;
         takeRuns(answer.runs);
-        showHead();
-        showBody();
+        here.show();
       }
     } catch (problem) {
       if (!(problem instanceof ServerError) || problem.status === 0) throw problem;
@@ -134,7 +134,9 @@ function runView(here, ids, tab) {
       return 10;
     }
     fill(gone, "", () => []);
-    return runs.some(goesOn) ? Math.max(2, (performance.now() - begin) / 200) : 10;  // a fifth of the time of a slow line
+    // A tenth of the time at most, where the line is slow or the curves are long.
+    const isLong = runs.some(run => run.train.step.length > 1000);
+    return runs.some(goesOn) ? Math.max(isLong ? 5 : 2, (performance.now() - begin) / 100) : 10;
   });
   const gone = el("div");
   return [gone, head, tabs, body];

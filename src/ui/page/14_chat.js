@@ -1,6 +1,21 @@
 // Chat with the result of a run, and with its base model beside it. A model is loaded with the first message.
 
-function chatPart(run, here) {
+let chat = null;  // {run, parts, close}: it stays while other parts of the run are looked at
+
+function chatWith(run) {
+  if (chat && chat.run === run.id) return chat.parts;
+  leaveChat(null);
+  chat = chatPart(run);
+  return chat.parts;
+}
+function leaveChat(run) {
+  if (!chat || chat.run === run) return;
+  chat.close();
+  chat = null;
+}
+addEventListener("pagehide", () => leaveChat(null));
+
+function chatPart(run) {
   const panes = new Map();  // side -> {messages, list, root}
   let talk = "", abort = null, isAtWork = false;
   const problem = el("div"), note = el("p", {class: "soft small", role: "status"}), both = el("div", {class: "panes"});
@@ -19,6 +34,7 @@ function chatPart(run, here) {
   const clearButton = el("button", {type: "button", id: "clear", onclick: () => clear()}, "New conversation");
 
   const close = () => {
+    if (abort) abort.abort();
     if (talk) navigator.sendBeacon("api/chat/close", JSON.stringify({talk}));
     talk = "";
   };
@@ -99,15 +115,13 @@ function chatPart(run, here) {
     sendButton.disabled = false;
     stopButton.disabled = true;
   };
-  here.onEnd(() => { if (abort) abort.abort(); close(); });
-  addEventListener("pagehide", close);
-  here.onEnd(() => removeEventListener("pagehide", close));
   ask("chat", {id: run.id}).then(facts => {
     if (!facts.result) note.textContent = "The run has saved no model yet: there is nothing to chat with.";
     else note.textContent = `The first message loads ${facts.result}` + (facts.bytes ? ` (${bytes(facts.bytes)} of weights)` : "") + "; ten minutes after the last one it is freed.";
     if (!facts.base) { withBase.checked = false; withBase.disabled = true; }
   }, caught => { note.textContent = caught.message; });
-  return [el("div", {class: "controls"}, el("label", null, withBase, "base model beside it"), el("label", null, "Device", device), el("label", null, "Temperature", temperature),
+  const parts = [el("div", {class: "controls"}, el("label", null, withBase, "base model beside it"), el("label", null, "Device", device), el("label", null, "Temperature", temperature),
     el("label", null, "Longest answer", most), el("label", {class: "grow"}, "System message", system)), note, problem, both,
     el("div", {class: "compose"}, text, el("div", {class: "tools"}, sendButton, stopButton, clearButton))];
+  return {run: run.id, parts, close};
 }

@@ -13,8 +13,11 @@ function showPlace() {
   if (view) view.end();
   view = new View();
   view.run = place.split("/")[0] === "run" ? place.split("/")[1] : null;
-  takeRuns([]);
+  leaveChat(view.run);
+  const known = isSameRun ? runs : [];
+  takeRuns(known);
   page.replaceChildren(...viewOf(place, view).flat(Infinity).filter(Boolean));
+  if (known.length) view.show();
   const current = place.startsWith("plan") ? "#/plan" : "#/";
   for (const link of document.querySelectorAll("#top a")) link.href.endsWith(current) ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
   if (!isSameRun) scrollTo(0, 0);
