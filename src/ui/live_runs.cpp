@@ -91,8 +91,8 @@ LiveRuns::Open LiveRuns::open(const KnownRun& run) {
 
 std::string LiveRuns::stamp(const KnownRun& run) {
   std::string all = name_of(index_.status(run).state);
-  for (const char* name : {"metrics.jsonl", "status.json", "predictions", "data_report.json",
-                           "environment.json", "config.yaml"})
+  for (const char* name :
+       {"metrics.jsonl", "status.json", "predictions", "data_report.json", "environment.json", "config.yaml"})
     all += " " + stamp_of(run.path / name);
   return all;
 }

@@ -21,7 +21,7 @@ using Clock = std::chrono::steady_clock;
 constexpr double kSilentSeconds = 600;  // a run writes its status every ten seconds
 constexpr size_t kMostStatuses = 2000;
 
-double now() {
+double seconds_since_1970() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
@@ -131,7 +131,7 @@ RunStatus RunIndex::status(const KnownRun& run) {
     if (kept != statuses_.end() && kept->second.seen == seen && !goes_on(kept->second.status))
       return kept->second.status;
   }
-  RunStatus status = read_run_status(run.path, now());
+  RunStatus status = read_run_status(run.path, seconds_since_1970());
   const std::scoped_lock lock(mutex_);
   if (statuses_.size() >= kMostStatuses) statuses_.clear();
   statuses_[run.id] = {seen, status};
@@ -142,7 +142,7 @@ std::vector<std::pair<KnownRun, RunStatus>> RunIndex::running(size_t most) {
   std::vector<std::pair<KnownRun, RunStatus>> list;
   const Runs all = runs();
   if (!all) return list;
-  const double moment = now();
+  const double moment = seconds_since_1970();
   for (const KnownRun& run : *all) {
     if (moment - run.changed > kSilentSeconds || list.size() >= most) break;  // the newest come first
     try {

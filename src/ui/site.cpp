@@ -12,6 +12,7 @@
 #include "base/checksum.h"
 #include "base/foreign_errors.h"
 #include "ui/access.h"
+#include "ui/asked.h"
 #include "ui/own_program.h"
 #include "ui/plan_choices.h"
 #include "ui/room_for_models.h"
@@ -66,11 +67,6 @@ int64_t number(const HttpRequest& request, const char* name, int64_t otherwise) 
   int64_t value = 0;
   const auto [end, error] = std::from_chars(given.data(), given.data() + given.size(), value);
   return !given.empty() && error == std::errc() && end == given.data() + given.size() ? value : otherwise;
-}
-
-std::string text_in(const Json& asked, const char* key) {
-  const auto found = asked.find(key);
-  return found != asked.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "trainer/text/chat_template.h"
 
 #include "ui/access.h"
+#include "ui/asked.h"
 #include "ui/room_for_models.h"
 
 namespace trainer::ui {
@@ -20,17 +21,12 @@ using Json = nlohmann::ordered_json;
 constexpr double kIdleSeconds = 600;
 constexpr size_t kMostTalks = 3;
 
-double now() {
+double running_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 std::string line_of(const char* key, const std::string& text) {
   return Json{{key, text}}.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-}
-
-std::string text_in(const Json& asked, const char* key, const std::string& otherwise = "") {
-  const auto found = asked.find(key);
-  return found != asked.end() && found->is_string() ? found->get<std::string>() : otherwise;
 }
 
 // The messages of a conversation, checked: nothing else of a request reaches the program.
@@ -111,7 +107,7 @@ void Talks::end_idle(const std::stop_token& stop) {
     std::vector<std::shared_ptr<Talk>> ended;  // are ended without the lock
     const std::scoped_lock all(mutex_);
     for (auto talk = talks_.begin(); talk != talks_.end();) {
-      if (now() - talk->second->last_word > kIdleSeconds) {
+      if (running_seconds() - talk->second->last_word > kIdleSeconds) {
         ended.push_back(talk->second);
         talk = talks_.erase(talk);
       } else {
@@ -136,7 +132,7 @@ Json Talks::open(const Json& asked) {
   require_room(room, models.result_bytes, with_base ? models.base_bytes : 0);
 
   auto talk = std::make_shared<Talk>();
-  talk->last_word = now();
+  talk->last_word = running_seconds();
   Json sides = Json::array();
   const auto add = [&](const char* key, const std::string& model, bool converses) {
     auto side = std::make_shared<Side>();
@@ -176,13 +172,13 @@ HttpResponse Talks::say(const Json& asked) {
   HttpResponse response;
   response.type = "application/x-ndjson";
   response.stream = [talk, side = side->second, messages](const HttpWrite& write) {
-    talk->last_word = now() + kIdleSeconds;  // not while it answers
+    talk->last_word = running_seconds() + kIdleSeconds;  // not while it answers
     try {
       side->answer(messages, write);
     } catch (const std::exception& problem) {
       write(line_of("error", problem.what()));
     }
-    talk->last_word = now();
+    talk->last_word = running_seconds();
   };
   return response;
 }

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 using test::TemporaryDirectory;
 
-const std::string kToken(32, 'a');
+const std::string kTokenOfSite(32, 'a');
 
 void put(const fs::path& file, const std::string& text, std::ios::openmode mode = std::ios::trunc) {
   fs::create_directories(file.parent_path());
@@ -37,7 +37,7 @@ std::string step_row(int step) {
 
 HttpResponse get(Site& site, const std::string& path,
                  const std::multimap<std::string, std::string>& query = {}) {
-  return site.answer({"GET", "/" + kToken + path, "127.0.0.1", "", query, ""});
+  return site.answer({"GET", "/" + kTokenOfSite + path, "127.0.0.1", "", query, ""});
 }
 Json json_of(const HttpResponse& response) { return Json::parse(response.body); }
 
@@ -122,7 +122,7 @@ TEST(UiRuns, NothingInARequestIsAPath) {
   put(directory / "runs" / "one" / "metrics.jsonl", step_row(1));
   put(directory / "secret" / "metrics.jsonl", step_row(1));
   put(directory / "secret" / "log.txt", "secret\n");
-  Site site(kToken, {directory / "runs"});
+  Site site(kTokenOfSite, {directory / "runs"});
   const Json list = json_of(get(site, "/api/runs"));
   ASSERT_EQ(list["runs"].size(), 1u);
   const std::string id = list["runs"][0]["id"];
@@ -144,7 +144,7 @@ TEST(UiRuns, NothingInARequestIsAPath) {
 TEST(UiRuns, AnAnswerWithoutNewsIsShort) {
   const TemporaryDirectory directory(test::memory_path());
   put(directory / "metrics.jsonl", step_row(1));
-  Site site(kToken, {directory.path()});
+  Site site(kTokenOfSite, {directory.path()});
   const std::string id = json_of(get(site, "/api/runs"))["runs"][0]["id"];
   const Json first = json_of(get(site, "/api/run", {{"id", id}}));
   const std::string stamp = first["stamp"];
@@ -157,7 +157,7 @@ TEST(UiRuns, AnAnswerWithoutNewsIsShort) {
 
 TEST(UiRuns, EveryAnswerHasTheHeadersThatKeepItSafe) {
   const TemporaryDirectory directory(test::memory_path());
-  Site site(kToken, {directory.path()});
+  Site site(kTokenOfSite, {directory.path()});
   for (const char* path : {"/", "/ui.js", "/ui.css", "/api/runs", "/nothing", "", "/api/run"}) {
     const HttpResponse response = get(site, path);
     std::map<std::string, std::string> headers(response.headers.begin(), response.headers.end());
