@@ -39,11 +39,16 @@ struct UiOptions {
   bool open = false;
 };
 
-// The signals that end the page. They are blocked in all threads, and waited for in one.
+// The signals that end the page: those that are not ignored (nohup, background jobs of a shell). They are
+// blocked in all threads, and waited for in one.
 sigset_t ending_signals() {
   sigset_t signals;
   ::sigemptyset(&signals);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) ::sigaddset(&signals, number);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction action {};
+    ::sigaction(number, nullptr, &action);
+    if (action.sa_handler != SIG_IGN) ::sigaddset(&signals, number);
+  }
   return signals;
 }
 

@@ -24,8 +24,8 @@ class UiPage(EndToEnd):
         runs = cls.scratch / "runs"
         common = [str(part) for part in (TRAINER, "--config", ROOT / "configs" / "tiny_t5.yaml", f"model.path={cls.model}",
                                          f"data.train={cls.data / 'train.jsonl'}", f"data.eval={cls.data / 'heldout.jsonl'}", "device=cpu",
-                                         "training.num_threads=1", "training.eval_strategy=steps", "training.eval_steps=10", "logging_steps=1")]
-        done = subprocess.run([*common, f"output_dir={runs / 'ended'}", "max_steps=20", "evaluation.generate=true", "evaluation.generate_samples=4"],
+                                         "training.num_threads=1", "training.eval_strategy=steps", "logging_steps=1")]
+        done = subprocess.run([*common, f"output_dir={runs / 'ended'}", "max_steps=20", "training.eval_steps=10", "evaluation.generate=true"],
                               cwd=ROOT, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         make_run(runs / "other", seed=2, config="optimizer:\n  learning_rate: 3e-4\n")
