@@ -10,6 +10,8 @@ set_target_properties(trainer PROPERTIES INSTALL_RPATH "$ORIGIN/${library_folder
 # Else CMake fills the place with colons at build time, which make the loader look in the working directory.
 set_target_properties(trainer trainer_core PROPERTIES BUILD_WITH_INSTALL_RPATH ON)
 install(TARGETS trainer RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
+set_target_properties(trainer_http PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN")
+install(TARGETS trainer_http LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT program)
 install(TARGETS trainer_core EXPORT trainerTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 # The file lists the public API; scripts/check/public_headers checks that it needs no header outside the list.
 set(public_headers cmake/public_headers.txt)

@@ -23,6 +23,7 @@ void add_doctor(CLI::App& command);
 void add_fetch(CLI::App& command);
 void add_status(CLI::App& command);
 void add_runs(CLI::App& command);
+void add_ui(CLI::App& command);
 void add_completion(CLI::App& command);
 void add_complete(CLI::App& command);
 void add_help(CLI::App& command);
@@ -60,6 +61,7 @@ constexpr Command kCommands[] = {
     {"status", "Say what a run is doing, from the files in its output directory; also on another machine",
      add_status},
     {"runs", "List the runs in and below a directory, the newest last", add_runs},
+    {"ui", "Show runs on a page in the browser, live: curves, samples, memory, log, plans, chat", add_ui},
     {"completion", "Print the completion script of a shell: bash, zsh or fish", add_completion},
     {"complete", "Print what the last word of a command line may become", add_complete},
     {"help", "Find what answers a word, or show a page of the documentation; without WORD, list the pages",

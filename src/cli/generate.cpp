@@ -154,6 +154,9 @@ void add_what(CLI::App& command, GenerateOptions& options, GenerateWords& words)
                    "Treat prompts as user messages and format them with the model's chat template. Without "
                    "prompts: hold a conversation, as `trainer chat` does");
   command.add_option("--system", options.system, "With --chat: the system message")->type_name("TEXT");
+  command.add_flag(
+      "--json", options.json,
+      "For programs: each line of stdin is a row with a prompt, answered as `trainer chat --json` does");
 }
 
 // Fills in what the words mean together.
@@ -169,7 +172,9 @@ void resolve(GenerateOptions& options, const GenerateWords& words) {
   options.prompts.insert(options.prompts.end(), rest.begin(), rest.end());
   if (!options.prompts.empty() && !options.input_file.empty())
     throw ConfigError("generate: give either prompts or --input-file, not both");
-  if (options.prompts.empty() && options.input_file.empty() && !options.chat)
+  if (options.json && (!options.prompts.empty() || !options.input_file.empty() || options.chat))
+    throw ConfigError("generate: --json reads rows from stdin, without prompts, --input-file and --chat");
+  if (options.prompts.empty() && options.input_file.empty() && !options.chat && !options.json)
     throw ConfigError("generate: give a prompt after the model, --input-file FILE, or --chat");
   if (!options.system.empty() && !options.chat && options.input_file.empty())
     throw ConfigError("generate: --system needs --chat");

@@ -184,13 +184,13 @@ struct Place {
 };
 
 // Beside the program in a build folder, in the library folder of the same prefix where it is installed.
-Place find_library() {
+Place find_library(const std::string& name) {
   const fs::path folder = fs::read_symlink("/proc/self/exe").parent_path();
-  const fs::path beside = folder / TRAINER_CORE_LIBRARY;
-  const fs::path installed = (folder / TRAINER_LIBRARY_FOLDER / TRAINER_CORE_LIBRARY).lexically_normal();
+  const fs::path beside = folder / name;
+  const fs::path installed = (folder / TRAINER_LIBRARY_FOLDER / name).lexically_normal();
   if (fs::exists(beside)) return {beside, std::nullopt};
   if (fs::exists(installed)) return {installed, folder.parent_path()};
-  throw InstallationError(concat(TRAINER_CORE_LIBRARY, " is neither in ", folder.string(), " nor in ",
+  throw InstallationError(concat(name, " is neither in ", folder.string(), " nor in ",
                                  installed.parent_path().string(), "; build or install the program again"));
 }
 
@@ -230,7 +230,7 @@ fs::path loaded_torch() {
 }
 
 void* open_library() {
-  const auto [path, prefix] = find_library();
+  const auto [path, prefix] = find_library(TRAINER_CORE_LIBRARY);
   std::optional<fs::path> torch = torch_by_name();
   if (!torch && prefix) torch = torch_beside(*prefix);
   if (torch) open_torch(*torch);
@@ -260,5 +260,14 @@ void run_in_library(const char* command, void* options, int64_t num_threads, con
 }
 
 bool core_is_open() { return is_open; }
+
+void* function_of_library(const std::string& library, const char* function, const std::string& advice) {
+  const fs::path path = find_library(library).library;
+  void* opened = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
+  if (opened == nullptr) refuse_library(path, dlerror(), advice);
+  if (void* found = dlsym(opened, function)) return found;
+  throw InstallationError(
+      concat(path.string(), " belongs to another version of the program; build or install both again"));
+}
 
 }  // namespace trainer::cli

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <stdexcept>
+#include <string>
 
 #include "commands/options.h"
 
@@ -24,6 +25,10 @@ Options run_in_library(Options options, int64_t num_threads = 0, const MemoryCon
 
 // True once the library is open: logging then also goes to the run's log file.
 bool core_is_open();
+
+// Opens another library of the program, and returns a function of it. advice: what helps where it cannot be
+// opened. Throws InstallationError.
+void* function_of_library(const std::string& library, const char* function, const std::string& advice);
 
 // The program's own files or LibTorch are not there, or do not belong together.
 struct InstallationError : std::runtime_error {

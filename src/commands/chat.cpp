@@ -327,8 +327,6 @@ void answer_json(const OpenModel& opened, const PromptEncoder& encoder, const Ge
     try {
       const std::string where = concat("stdin:", number);
       const PlacedRow asked{parsed_row(line, where, std::cin.eof()), where};
-      if (!asked.row.contains("messages"))
-        throw DataError(concat(asked.where, ": expected {\"messages\": [...]}"));
       const auto show = [&](const std::string& piece) { say("piece", piece); };
       say("answer", answerer.answer(encoder.encode(asked), show));
     } catch (const Error& error) {

@@ -32,7 +32,7 @@ struct GenerateOptions {
   std::string input_file;            // or: a file of rows, "-" for JSON lines from stdin
   std::string output_file;           // empty: stdout
   bool chat = false;                 // prompts are a user's messages; without prompts: a conversation
-  bool json = false;                 // with `chat`: conversations come and answers go as lines of JSON
+  bool json = false;                 // conversations, or prompts, come and answers go as lines of JSON
   std::string system;                // the message that opens each conversation
   // How the run that the model comes from reads rows; of another model, the defaults.
   DataConfig data;

@@ -24,7 +24,7 @@
 
 #include "base/progress.h"
 #include "net/http.h"
-#include "notify/child_process.h"
+#include "base/child_process.h"
 #include "notify/message_format.h"
 
 namespace trainer {

@@ -18,7 +18,7 @@
 #include "base/ask_python.h"
 #include "base/file_facts.h"
 #include "base/progress.h"
-#include "notify/child_process.h"
+#include "base/child_process.h"
 
 namespace trainer {
 namespace {

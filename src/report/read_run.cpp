@@ -4,7 +4,10 @@
 #include <cmath>
 #include <ctime>
 #include <fstream>
+#include <memory>
 #include <string>
+#include <sys/stat.h>
+#include <utility>
 #include <vector>
 
 #include "trainer/base/error.h"
@@ -16,6 +19,7 @@
 #include "base/not_text.h"
 #include "formats/json_file.h"
 #include "formats/run_status.h"
+#include "report/metrics_file.h"
 #include "report/report.h"
 #include "report/thin_curve.h"
 
@@ -25,111 +29,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMostPoints = 3000;  // more than a screen has pixels
-constexpr size_t kMostRows = 2000;    // for evaluations, and for each other kind
 constexpr int64_t kRunningSeconds = 180;
-
-// Collects the rows of metrics.jsonl.
-class Metrics {
- public:
-  void add(const Json& row) {
-    const std::string kind = text_of(row, "kind");
-    if (kind == "train") {
-      add_step(row);
-    } else if (kind == "eval") {
-      seconds_ += number_of(row, "eval_seconds");
-      keep(evaluations_, row);
-    } else if (kind == "recovery") {
-      keep(recoveries_, row);
-    } else if (kind == "save" || kind == "save_failed") {
-      seconds_ += number_of(row, "seconds");
-      const fs::path path = text_of(row, "path");
-      is_finished_ = kind == "save" && !path.filename().string().starts_with("checkpoint-");
-      keep(saves_, row);
-    } else if (kind == "memory") {
-      plan_ = row;
-    } else if (kind == "memory_growth") {
-      keep(growth_, row);
-    }
-  }
-
-  void fill(Json& run) const {
-    run["step"] = step_;
-    run["finished"] = is_finished_;
-    run["train"] = curve_.to_json();
-    run["last"] = last_;
-    run["evaluations"] = evaluations_;
-    run["recoveries"] = recoveries_;
-    run["saves"] = saves_;
-    run["skipped"] = skipped_;
-    run["spikes"] = spikes_;
-    run["growth"] = growth_;
-    run["memory_plan"] = plan_;
-  }
-
- private:
-  void add_step(const Json& row) {
-    if (row.contains("step")) step_ = count_of(row, "step");
-    seconds_ += number_of(row, "step_seconds");
-    tokens_ += number_of(row, "tokens");
-    is_finished_ = false;
-    curve_.add(row, seconds_, tokens_);
-    last_ = {
-        {"seconds", rounded(seconds_)}, {"tokens", tokens_}, {"epoch", rounded(number_of(row, "epoch"))}};
-    if (row.contains("skipped") && skipped_.size() < kMostRows) skipped_.push_back(step_);
-    if (row.contains("spike") && spikes_.size() < kMostRows) spikes_.push_back(step_);
-  }
-
-  // If there are very many rows, the first ones and the last one stay.
-  void keep(Json& rows, Json row) {
-    row.erase("kind");
-    for (auto& [key, value] : row.items()) {
-      if (value.is_number_float()) value = rounded(value.get<double>());
-      if (value.is_string()) value = shortened(value.get<std::string>(), 600);
-    }
-    row["at_seconds"] = rounded(seconds_);
-    row["at_tokens"] = tokens_;
-    if (rows.size() < kMostRows) {
-      rows.push_back(std::move(row));
-    } else {
-      rows.back() = std::move(row);
-    }
-  }
-
-  int64_t step_ = 0;
-  double seconds_ = 0, tokens_ = 0;
-  bool is_finished_ = false;
-  ThinCurve curve_{kMostPoints};
-  Json last_, plan_;
-  Json evaluations_ = Json::array(), recoveries_ = Json::array(), saves_ = Json::array(),
-       skipped_ = Json::array(), spikes_ = Json::array(), growth_ = Json::array();
-};
-
-// Half-written lines, and lines that another program has added, are passed over.
-Metrics read_metrics(const fs::path& path, Json& problems) {
-  std::error_code error;
-  if (!fs::is_regular_file(path, error)) {
-    throw FormatError(concat(path.string(), ": ", fs::exists(path, error) ? "is no file" : "does not exist",
-                             "; give the output_dir of a run"));
-  }
-  std::ifstream in(path);
-  if (!in) throw FormatError(concat(path.string(), ": cannot be read"));
-  Metrics metrics;
-  size_t lines = 0, rows = 0;
-  std::string other;  // what it is instead, if its first line is no row
-  for (std::string line; std::getline(in, line); lines++) {
-    const auto row = parse_row(line);
-    if (lines == 0 && !row) other = other_kind(line);
-    if (!row) continue;
-    metrics.add(*row);
-    rows++;
-  }
-  if (lines > 0 && rows == 0)
-    problems.push_back(
-        concat(path.filename().string(), ": ",
-               other.empty() ? concat("none of its ", lines, " lines is a row of a run") : other));
-  return metrics;
-}
 
 Json read_json(const fs::path& path, Json& problems) {
   std::error_code error;
@@ -185,20 +85,60 @@ void fill_state(Json& run, const fs::path& directory, ReportedState state) {
 
 }  // namespace
 
-Json read_run(const fs::path& directory, ReportedState state) {
-  const fs::path metrics_file = directory / "metrics.jsonl";
-  Json run{{"path", directory.string()}};
+// What is read of a file, or of a folder, and again only when it has changed.
+struct RunReader::Part {
+  std::string seen;  // as the file was; "": it has not been read
+  Json value, problems = Json::array();
+
+  template <class Read>
+  void refresh(const fs::path& path, const Read& read) {
+    const std::string now = stamp_of(path);
+    if (now == seen) return;
+    problems = Json::array();
+    value = read(path, problems);
+    seen = now;
+  }
+};
+
+struct RunReader::Parts {
+  MetricsFile metrics;
+  Part environment, data, config, predictions;
+};
+
+std::string stamp_of(const fs::path& path) {
+  struct stat facts {};
+  if (::stat(path.c_str(), &facts) != 0) return "none";
+  return concat(facts.st_mtim.tv_sec, ".", facts.st_mtim.tv_nsec, ".", facts.st_size, ".", facts.st_ino);
+}
+
+RunReader::RunReader(fs::path directory)
+    : directory_(std::move(directory)), parts_(std::make_unique<Parts>()) {}
+RunReader::~RunReader() = default;
+
+Json RunReader::read(ReportedState state, bool may_lack_metrics) {
+  const fs::path metrics_file = directory_ / "metrics.jsonl";
+  Json run{{"path", directory_.string()}};
   Json problems = Json::array();
-  read_metrics(metrics_file, problems).fill(run);
+  std::error_code error;
+  if (!may_lack_metrics || fs::exists(metrics_file, error)) parts_->metrics.read(metrics_file, problems);
+  parts_->metrics.fill(run);
   run["updated"] = time_of(metrics_file);
-  fill_state(run, directory, state);
-  run["environment"] = read_json(directory / "environment.json", problems);
-  run["data"] = read_json(directory / "data_report.json", problems);
-  run["config"] = read_config(directory / "config.yaml", problems);
-  run["predictions"] = read_predictions(directory);
+  fill_state(run, directory_, state);
+  const auto take = [&](const char* name, Part& part, const char* file, const auto& read) {
+    part.refresh(directory_ / file, read);
+    run[name] = part.value;
+    for (const Json& problem : part.problems) problems.push_back(problem);
+  };
+  take("environment", parts_->environment, "environment.json", read_json);
+  take("data", parts_->data, "data_report.json", read_json);
+  take("config", parts_->config, "config.yaml", read_config);
+  take("predictions", parts_->predictions, "predictions",
+       [&](const fs::path&, Json&) { return read_predictions(directory_); });
   run["problems"] = std::move(problems);
   return run;
 }
+
+Json read_run(const fs::path& directory, ReportedState state) { return RunReader(directory).read(state); }
 
 namespace {
 

@@ -15,7 +15,7 @@ namespace trainer {
 
 // The files in src/report/page, embedded by cmake/Page.cmake.
 namespace page_files {
-extern const std::string_view html, css, js;
+extern const std::string_view parts_js, parts_css, report_js, report_html;
 }
 
 namespace {
@@ -119,9 +119,9 @@ std::string report_page(const std::vector<fs::path>& directories, ReportedState 
     runs.back()["name"] = names[i];
   }
   const Json data{{"version", kVersion}, {"written", std::time(nullptr)}, {"runs", std::move(runs)}};
-  return filled(page_files::html, {{"title", for_html(join(names))},
-                                   {"css", std::string(page_files::css)},
-                                   {"js", std::string(page_files::js)},
+  return filled(page_files::report_html, {{"title", for_html(join(names))},
+                                   {"css", std::string(page_files::parts_css)},
+                                   {"js", concat(page_files::parts_js, page_files::report_js)},
                                    {"data", for_script(data)}});
 }
 

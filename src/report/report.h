@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,28 @@ int64_t write_report(const std::vector<std::filesystem::path>& directories, cons
 
 // Throws FormatError when metrics.jsonl is missing or cannot be read. What else is missing is left out.
 nlohmann::ordered_json read_run(const std::filesystem::path& directory, ReportedState state);
+
+// Reads a run again and again, each time only what is new in its files, for pages that stay open.
+class RunReader {
+ public:
+  explicit RunReader(std::filesystem::path directory);
+  ~RunReader();
+  RunReader(const RunReader&) = delete;
+  RunReader& operator=(const RunReader&) = delete;
+
+  // Returns, and throws, what read_run() does. may_lack_metrics: a run that has only begun has no file of
+  // metrics, and that is no error.
+  nlohmann::ordered_json read(ReportedState state, bool may_lack_metrics = false);
+
+ private:
+  struct Part;
+  struct Parts;
+  std::filesystem::path directory_;
+  std::unique_ptr<Parts> parts_;
+};
+
+// Returns a text that changes when the file or folder changes.
+std::string stamp_of(const std::filesystem::path& path);
 
 // The answers to the same inputs in different evaluations, from OUT/predictions: {"steps": [...], "samples":
 // [{"origin", "input", "target", "answers": [...]}]}. Only some of the steps and samples, shortened.

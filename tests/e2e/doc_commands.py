@@ -21,6 +21,7 @@ NOT_RUN = {
     r"scripts/sync_metrics": "needs wandb or mlflow; test_sync_metrics.py has stand-ins",
     r"scripts/make/dictionary_data": "needs a Debian package",
     r"tensorboard ": "a server that does not end",
+    r"trainer ui": "the same; test_ui.py does it",
     r"llama-|ollama ": "needs llama.cpp or Ollama",
     r"lm_eval ": "needs lm-eval, and data from the network",
     r"trainer --gpus": "needs GPUs",

@@ -5,6 +5,7 @@ function put(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes || {})) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "style") element.style.cssText = value;  // an attribute of this name is refused by the page of `trainer ui`
     else element.setAttribute(name, value === true ? "" : value);
   }
   for (const child of children.flat(Infinity)) {

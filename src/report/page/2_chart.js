@@ -9,7 +9,8 @@ function zoom(view) {
 }
 function redraw() {
   for (const chart of charts) chart.draw();
-  document.getElementById("reset").disabled = !shared.view;
+  const reset = document.getElementById("reset");
+  if (reset) reset.disabled = !shared.view;
 }
 
 const HEIGHT = 220, LEFT = 56, RIGHT = 12, TOP = 8, BOTTOM = 24;

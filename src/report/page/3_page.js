@@ -1,12 +1,30 @@
 // What a run was: memory, answers, data, configuration, environment.
 
+// The parts of a plan in one bar, with marks for what was measured and for the limit.
+function memoryBar(plan) {
+  const all = Object.entries(plan).filter(([key, value]) => key.startsWith("planned_") && key !== "planned_peak" && value > 0);
+  const sum = all.reduce((bytes, [, value]) => bytes + value, 0), parts = all.filter(([, value]) => value > sum / 1000);
+  const whole = Math.max(sum, plan.peak || 0, plan.planned_peak || 0, plan.limit || 0);
+  if (!parts.length || !(whole > 0)) return null;
+  const share = value => `${(100 * value / whole).toFixed(2)}%`, name = key => key.slice(8).replaceAll("_", " ");
+  const mark = (value, text, color) => isNumber(value) && value > 0 &&
+    el("i", {class: "at", title: `${text} ${bytes(value)}`, style: `left: ${share(value)}; background: var(${color})`});
+  return el("div", {class: "stack"},
+    el("div", {class: "stacked", role: "img", "aria-label": "planned memory: " + parts.map(([key, value]) => `${name(key)} ${bytes(value)}`).join(", ")},
+      parts.map(([key, value], i) => el("i", {title: `${name(key)} ${bytes(value)}`, style: `width: ${share(value)}; background: var(--c${i % 8})`})),
+      mark(plan.peak, "measured peak", "--ink"), mark(plan.limit, "limit", "--bad")),
+    el("div", {class: "legend"}, parts.map(([key, value], i) => el("span", null, swatch(i), `${name(key)} ${bytes(value)}`)),
+      isNumber(plan.peak) && plan.peak > 0 && el("span", null, el("i", {class: "swatch", style: "background: var(--ink); width: 3px"}), `measured peak ${bytes(plan.peak)}`),
+      isNumber(plan.limit) && plan.limit > 0 && el("span", null, el("i", {class: "swatch", style: "background: var(--bad); width: 3px"}), `limit ${bytes(plan.limit)}`)));
+}
+
 function memoryPart(run) {
   const out = [], plan = run.memory_plan;
   if (plan) {
     const parts = Object.entries(plan).filter(([key, value]) => key.startsWith("planned_") && key !== "planned_peak" && value)
       .map(([key, value]) => [key.slice(8).replaceAll("_", " "), number(bytes(value))]);
     const difference = plan.peak ? ` (${plan.planned_peak >= plan.peak ? "+" : ""}${digits(100 * (plan.planned_peak / plan.peak - 1))} %)` : "";
-    out.push(el("h3", null, "Plan"), table(["After the first step", {text: "Bytes", class: "number"}], [
+    out.push(el("h3", null, "Plan"), memoryBar(plan), table(["After the first step", {text: "Bytes", class: "number"}], [
       ["peak, measured", number(bytes(plan.peak))], ["peak, planned", number(bytes(plan.planned_peak) + difference)],
       ...(plan.limit ? [["limit", number(bytes(plan.limit))]] : []), ...parts,
       ["batch_size", number(whole(plan.batch_size))], ["layers with gradient checkpointing", number(whole(plan.recompute_blocks))]]));
@@ -59,21 +77,23 @@ function histogram(lengths, title) {
 function dataPart(run) {
   const report = run.data, sets = [["Training", report.train], ["Evaluation", report.eval]].filter(([, set]) => set);
   const counted = entry => entry ? number(`${whole(entry.count)} (${percent(entry.share)})`) : "–";
-  const out = [table(["", ...sets.map(([name]) => ({text: name, class: "number"}))], [
+  const pieces = list => (list || []).map(piece => piece.supervised ? el("mark", null, piece.text) : piece.text);
+  const out = [];
+  if ((report.samples || []).length) out.push(el("h3", null, "First samples: what is learned is marked"));
+  for (const sample of report.samples || []) {
+    out.push(el("div", {class: "sample"}, el("div", {class: "soft small"}, sample.origin),
+      el("div", {class: "block mono"}, pieces(sample.input)), sample.target && el("div", {class: "block mono"}, pieces(sample.target))));
+  }
+  out.push(table(["", ...sets.map(([name]) => ({text: name, class: "number"}))], [
     ["name", ...sets.map(([, s]) => s.name)], ["kind", ...sets.map(([, s]) => s.kind)],
     ...["rows", "samples", "tokens", "supervised_tokens"].map(key => [key.replace("_", " "), ...sets.map(([, s]) => number(whole(s[key])))]),
     ...[["truncated", "truncated"], ["malformed", "skipped"], ["unknown", "with unknown characters"], ["duplicates", "repeated"],
-      ["nothing_to_learn", "without trainable tokens"]].map(([key, name]) => [name, ...sets.map(([, s]) => counted(s[key]))])])];
+      ["nothing_to_learn", "without trainable tokens"]].map(([key, name]) => [name, ...sets.map(([, s]) => counted(s[key]))])]));
   if (report.epoch && report.epoch.padding)
     out.push(el("p", {class: "small soft"}, `${whole(report.epoch.steps)} steps of ${whole(report.epoch.effective_batch_size)} samples in an epoch; ${percent(report.epoch.padding.share)} of what is computed is padding.`));
   for (const [name, set] of sets) {
     out.push(el("div", {class: "two"}, [["input", "inputs"], ["target", "targets"]].map(([key, words]) =>
       set[key] && set[key].lengths ? el("div", null, histogram(set[key].lengths, `${name}: lengths of ${words}`)) : null)));
-  }
-  const pieces = list => (list || []).map(piece => piece.supervised ? el("mark", null, piece.text) : piece.text);
-  for (const sample of report.samples || []) {
-    out.push(el("div", {class: "sample"}, el("div", {class: "soft small"}, sample.origin, "; what is learned is marked"),
-      el("div", {class: "block mono"}, pieces(sample.input)), sample.target && el("div", {class: "block mono"}, pieces(sample.target))));
   }
   return out;
 }
@@ -112,10 +132,16 @@ function detailsOf(run, open) {
   return parts;
 }
 
-// The page: what is known of the runs, the controls, the charts, the details.
+// The parts of a page: what is known of the runs, the controls, the charts.
 
-const data = JSON.parse(document.getElementById("data").textContent);
-const runs = data.runs, isComparison = runs.length > 1;
+let runs = [], isComparison = false, scoreKeys = [];  // what the page shows
+
+function takeRuns(list) {
+  runs = list;
+  isComparison = list.length > 1;
+  scoreKeys = [...new Set(list.flatMap(run => run.evaluations.flatMap(row => Object.keys(row).filter(key =>
+    key.startsWith("eval_") && !NO_SCORES.has(key) && isNumber(row[key])))))];
+}
 
 const lastNumber = (list, from) => { for (let i = (list || []).length - 1; i >= 0; i--) if (isNumber(list[i])) return list[i]; return from ?? null; };
 const series = (run, name) => run.train.series[name] ? run.train.series[name].mean : [];
@@ -138,11 +164,9 @@ const scoreName = key => ({eval_loss: "Evaluation loss", eval_token_accuracy: "T
   eval_rouge1: "ROUGE-1", eval_rouge2: "ROUGE-2", eval_rougeL: "ROUGE-L", eval_bleu: "BLEU", eval_chrf: "chrF",
   eval_json_valid: "Valid JSON", eval_json_match: "Equal JSON", eval_gen_len: "Tokens of an answer"}[key] || key.replace(/^eval_/, "").replaceAll("_", " "));
 const NO_SCORES = new Set(["eval_perplexity", "eval_samples", "eval_supervised_tokens", "eval_seconds", "eval_generated_samples", "eval_generation_seconds"]);
-const scoreKeys = [...new Set(runs.flatMap(run => run.evaluations.flatMap(row => Object.keys(row).filter(key =>
-  key.startsWith("eval_") && !NO_SCORES.has(key) && isNumber(row[key])))))];
 
 function badge(run) {
-  return el("span", {class: "badge " + (run.state === "running" ? "running" : run.state === "finished" ? "finished" : "stopped")}, run.state);
+  return el("span", {class: "badge " + (["running", "starting"].includes(run.state) ? "running" : run.state === "finished" ? "finished" : ["failed", "killed"].includes(run.state) ? "failed" : "stopped")}, run.state);
 }
 
 function figure(name, value, note, part) {
@@ -158,6 +182,7 @@ function figuresOf(run) {
     figure("Loss", digits(recent(loss)), loss.length ? "first " + digits(loss.find(isNumber)) : null),
     best && figure("Best evaluation loss", digits(best.eval_loss), "at step " + whole(best.step)),
     bestScore && figure("Best " + scoreName(score), digits(bestScore[score]), "at step " + whole(bestScore.step)),
+    isNumber((run.status || {}).seconds_left) && figure("Left", duration(run.status.seconds_left)),
     figure("Time", duration(last.seconds), isNumber(last.tokens) ? brief(last.tokens) + " tokens" : null),
     figure("Speed", brief(recent(series(run, "tokens_per_second")) ?? 0) + " tok/s", null),
     figure("Memory peak", bytes(peak), limit ? "of " + bytes(limit) : null, limit ? peak / limit : null));
@@ -180,7 +205,7 @@ function comparisonPart() {
     el("h2", null, "Results"),
     table(["Run", "", ...["Steps", "Loss", ...shown.map(key => "Best " + scoreName(key)), "Time", "tok/s", "Memory peak"].map(text => ({text, class: "number"}))],
       runs.map((run, i) => [
-        {class: "name", text: el("label", {class: "swatched"}, el("input", {type: "checkbox", checked: true, "aria-label": "show " + run.name, onchange: event => {
+        {class: "name", text: el("label", {class: "swatched"}, el("input", {type: "checkbox", checked: !shared.hidden.has(i), "aria-label": "show " + run.name, onchange: event => {
           event.target.checked ? shared.hidden.delete(i) : shared.hidden.add(i);
           redraw();
         }}), swatch(i), run.name)},
@@ -201,6 +226,10 @@ const evaluation = key => axis => runs.map((run, i) => ({name: isComparison ? ru
 const several = list => axis => list.map(([name, text, options], color) => ({name: text, color, run: 0, points: trainPoints(runs[0], name, axis), ...options}));
 const marks = kinds => axis => runs.flatMap((run, i) => shared.hidden.has(i) ? [] : marksOf(run, axis, kinds));
 
+const memoryChart = () => new Chart({title: "Memory", fromZero: true, format: bytes, tick: bytes, marks: marks(["recovery"]), wide: !isComparison,
+  lines: isComparison ? training("memory_peak") : several([["memory_peak", "peak"], ["memory_allocated", "tensors"], ["memory_reserved", "reserved"],
+    ["memory_resident", "process"], ["memory_limit", "limit", {dash: true}]])});
+
 function chartsPart() {
   const list = [];
   const lossLines = axis => [...training("loss", {smooth: true, ...(isComparison ? {} : {name: "training loss"})})(axis),
@@ -216,22 +245,17 @@ function chartsPart() {
   list.push(new Chart({title: "Throughput, tokens per second", lines: training("tokens_per_second", {smooth: true}), format: digits, fromZero: true}));
   list.push(new Chart({title: "Seconds per step", fromZero: true, format: duration, tick: digits,
     lines: isComparison ? training("step_seconds", {smooth: true}) : several([["step_seconds", "step", {smooth: true}], ["data_wait_seconds", "waiting for data"]])}));
-  list.push(new Chart({title: "Memory", fromZero: true, format: bytes, tick: bytes, marks: marks(["recovery"]), wide: !isComparison,
-    lines: isComparison ? training("memory_peak") : several([["memory_peak", "peak"], ["memory_allocated", "tensors"], ["memory_reserved", "reserved"],
-      ["memory_resident", "process"], ["memory_limit", "limit", {dash: true}]])}));
+  list.push(memoryChart());
   return el("div", {class: "charts"}, list.map(chart => chart.root));
 }
 
-function remember() {
-  history.replaceState(null, "", "#" + new URLSearchParams({axis: shared.axis, smooth: shared.smooth, log: shared.log ? 1 : 0}));
-}
-function recall() {
+// What to do when a control was used.
+let remember = () => {};
+
+// Smooth curves of many points from the beginning.
+function smoothForLength() {
   const points = Math.max(0, ...runs.map(run => run.train.step.length));
   shared.smooth = points > 200 ? .9 : points > 20 ? .6 : 0;
-  const given = new URLSearchParams(location.hash.slice(1));
-  if (AXES[given.get("axis")]) shared.axis = given.get("axis");
-  if (given.has("smooth")) shared.smooth = Math.min(.99, Math.max(0, Number(given.get("smooth")) || 0));
-  shared.log = given.get("log") === "1";
 }
 function controlsPart() {
   const changed = () => { remember(); redraw(); };
@@ -254,26 +278,3 @@ function controlsPart() {
     el("button", {id: "reset", type: "button", disabled: true, onclick: () => zoom(null)}, "Show all"),
     el("span", {class: "soft"}, "Drag in a chart to zoom."));
 }
-
-function start() {
-  recall();
-  const page = document.getElementById("page"), run = runs[0];
-  const isRunning = runs.some(r => r.state === "running");
-  page.append(
-    el("header", null, el("h1", null, isComparison ? "Comparison of " + runs.length + " runs" : run.name), !isComparison && badge(run),
-      el("span", {class: "soft small"}, isComparison ? null : [el("span", {class: "mono"}, run.path), "; "], "as of " + date(Math.max(...runs.map(r => r.updated))),
-        isRunning ? ". Reloads itself each minute until it is touched." : ".")),
-    ...runs.filter(r => r.message).map(r => el("p", {class: "problem"}, (isComparison ? r.name + ": " : "") + r.message)),
-    ...runs.flatMap(r => r.problems.map(problem => el("p", {class: "problem"}, (isComparison ? r.name + ": " : "") + problem))),
-    ...[isComparison ? comparisonPart() : figuresOf(run)].flat(),
-    controlsPart(), chartsPart(),
-    el("h2", null, "Details"),
-    ...(isComparison ? runs.map((r, i) => fold(el("span", {class: "swatched"}, swatch(i), r.name), () => detailsOf(r, false))) : detailsOf(run, true)),
-    el("p", {class: "soft small"}, `trainer ${data.version}, ${date(data.written)}`));
-  redraw();
-  if (!isRunning) return;
-  let isTouched = false;
-  for (const kind of ["pointerdown", "keydown"]) addEventListener(kind, () => { isTouched = true; });
-  setInterval(() => { if (!isTouched) location.reload(); }, 60000);
-}
-start();

@@ -1,9 +1,11 @@
-#include "notify/child_process.h"
+#include "base/child_process.h"
 
+#include <cerrno>
 #include <csignal>
 #include <fcntl.h>
 #include <spawn.h>
 #include <unistd.h>
+#include <utility>
 
 namespace trainer {
 namespace {
@@ -23,15 +25,14 @@ std::vector<std::string> environment_variables() {
   return variables;
 }
 
-int start_child(std::vector<std::string> command, std::vector<std::string> variables, int input,
-                const std::filesystem::path& output, pid_t& child) {
+int start_child(std::vector<std::string> command, std::vector<std::string> variables, const ChildFiles& given,
+                pid_t& child) {
   posix_spawn_file_actions_t files;
   posix_spawnattr_t how;
   ::posix_spawn_file_actions_init(&files);
-  ::posix_spawn_file_actions_adddup2(&files, input, STDIN_FILENO);
-  ::posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, output.c_str(), O_WRONLY | O_CREAT | O_TRUNC,
-                                     0666);
-  ::posix_spawn_file_actions_adddup2(&files, STDOUT_FILENO, STDERR_FILENO);
+  ::posix_spawn_file_actions_adddup2(&files, given.input, STDIN_FILENO);
+  ::posix_spawn_file_actions_adddup2(&files, given.output, STDOUT_FILENO);
+  ::posix_spawn_file_actions_adddup2(&files, given.errors, STDERR_FILENO);
   ::posix_spawn_file_actions_addclosefrom_np(&files, STDERR_FILENO + 1);
   ::posix_spawnattr_init(&how);
   sigset_t all, none;
@@ -44,6 +45,15 @@ int start_child(std::vector<std::string> command, std::vector<std::string> varia
                                     pointers_to(command).data(), pointers_to(variables).data());
   ::posix_spawnattr_destroy(&how);
   ::posix_spawn_file_actions_destroy(&files);
+  return failed;
+}
+
+int start_child(std::vector<std::string> command, std::vector<std::string> variables, int input,
+                const std::filesystem::path& output, pid_t& child) {
+  const int file = ::open(output.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (file < 0) return errno;
+  const int failed = start_child(std::move(command), std::move(variables), {input, file, file}, child);
+  ::close(file);
   return failed;
 }
 
