@@ -209,7 +209,7 @@ TEST_F(AddedFormat, AnAdapterOnItIsMergedIntoPlainWeights) {
 
 TEST(WeightFormats, AnUnknownOneIsRefusedByName) {
   const std::string message = test::error_message<ConfigError>([] { weight_format("fp3"); });
-  EXPECT_TRUE(contains(message, "'fp3' is no way of keeping weights; there are nf4")) << message;
+  EXPECT_TRUE(contains(message, "'fp3' is no way of keeping weights; there are nf4, fp8")) << message;
 }
 
 }  // namespace
