@@ -188,6 +188,7 @@ std::optional<StoredFp8> find_stored_fp8(const std::map<std::string, TensorView>
     problems.push_back(what);
     return std::nullopt;
   };
+  if (!tensors.contains(weight)) return wrong(concat("missing: ", weight));
   const TensorView& codes = tensors.at(weight);
   if (codes.dtype != Dtype::f8_e4m3) {
     return wrong(concat("damaged: ", weight, ": has scales for FP8, and is of type ", dtype_name(codes.dtype),

@@ -23,8 +23,8 @@ at::Tensor widen_fp8_gpu(const Fp8Tensor& from, int64_t first, int64_t count, at
   const bool aligned = reinterpret_cast<uintptr_t>(from.codes.const_data_ptr()) % 16 == 0;
   const bool whole = from.columns() % wide == 0 && from.block_columns() % wide == 0;
   const int64_t width = aligned && whole ? wide : 1, pieces = out.numel() / width;
-  const Fp8Scales scales{from.scales.const_data_ptr<float>(), from.columns(), from.block_rows(),
-                         from.block_columns(), fp8_blocks(from.shape, from.block)[1]};
+  const Fp8Scales scales{static_cast<const float*>(elements(from.scales, out, at::kFloat)), from.columns(),
+                         from.block_rows(), from.block_columns(), fp8_blocks(from.shape, from.block)[1]};
   kernels_for(out, "fp8", width)
       .start("widen_fp8", grid_of(pieces), elements(from.codes, out, at::kByte), scales, first,
              out.mutable_data_ptr(), pieces);
