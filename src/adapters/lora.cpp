@@ -272,8 +272,8 @@ std::optional<Quantisation> quantisation_in_training(const std::filesystem::path
 }
 
 std::string trained_on(const Quantisation& quantisation) {
-  return concat(weight_format(quantisation.format).name().name,
-                quantisation.double_quant ? kDoublyQuantised : "");
+  const WeightFormatName& format = weight_format(quantisation.format).name();
+  return concat(format.name, quantisation.double_quant && format.has_double_quant ? kDoublyQuantised : "");
 }
 
 std::unique_ptr<Model> load_model_or_adapter(const std::filesystem::path& directory,

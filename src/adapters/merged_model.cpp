@@ -82,7 +82,8 @@ std::shared_ptr<const WeightSource> opened(const WeightFormat& format, const Sto
   std::vector<at::Tensor> tensors;
   for (const TensorView& part : stored.parts) {
     const at::Tensor on_file = at::from_blob(part.data, part.shape, at::dtype(scalar_type(part.dtype)));
-    tensors.push_back(tensors.empty() ? on_file : on_file.clone());
+    const at::ScalarType type = stored.scale_type ? scalar_type(*stored.scale_type) : on_file.scalar_type();
+    tensors.push_back(tensors.empty() ? on_file : on_file.to(type, /*non_blocking=*/false, /*copy=*/true));
   }
   return format.open(stored, tensors, at::kFloat);
 }
@@ -98,10 +99,9 @@ std::map<std::string, std::vector<int64_t>> quantised_shapes(const std::filesyst
   return shapes;
 }
 
-const WeightFormat* format_in(const MergedModel& model) {
+std::optional<StoredQuantisation> quantisation_in(const MergedModel& model) {
   try {
-    const std::optional<StoredQuantisation> stored = read_quantization_config(model.config);
-    return stored ? stored->format : nullptr;
+    return read_quantization_config(model.config);
   } catch (const FormatError& error) {
     throw FormatError(concat((model.base / "").string(), error.what()));
   }
@@ -111,12 +111,13 @@ const WeightFormat* format_in(const MergedModel& model) {
 // each weight's parts, and returns the parts. Throws FormatError that lists those that do not fit.
 std::map<std::string, StoredWeight> take_stored_weights(MergedModel& model) {
   std::map<std::string, StoredWeight> taken;
-  model.stored_in = format_in(model);
-  if (model.stored_in == nullptr) return taken;
+  const std::optional<StoredQuantisation> quantisation = quantisation_in(model);
+  if (!quantisation) return taken;
+  model.stored_in = quantisation->format;
   StoredTensors& tensors = model.weights.tensors;
   std::vector<std::string> problems;
   for (const auto& [name, shape] : quantised_shapes(model.base, std::nullopt)) {
-    const auto stored = model.stored_in->find(tensors, name, shape, problems);
+    const auto stored = model.stored_in->find(tensors, name, shape, quantisation->layout, problems);
     if (!stored) continue;
     for (const std::string& companion : model.stored_in->companions(name)) tensors.erase(companion);
     const TensorView& codes = stored->parts.at(0);
@@ -155,6 +156,15 @@ void attach_quantised(MergedModel& model, const Quantisation& through) {
 }
 
 }  // namespace
+
+std::set<std::string> linear_layers(const std::filesystem::path& model) {
+  std::set<std::string> names{std::string(kHead).substr(0, std::string(kHead).rfind('.'))};
+  model_on_meta(model, at::kFloat, /*train_all=*/false)
+      ->for_each_module([&](const std::string& name, Module& module) {
+        if (dynamic_cast<Linear*>(&module) != nullptr) names.insert(name);
+      });
+  return names;
+}
 
 std::set<std::string> quantised_weights(const std::filesystem::path& model,
                                         const Quantisation& quantisation) {

@@ -44,6 +44,9 @@ struct MergeOptions {
 // fit its base.
 MergedModel open_merged(const std::filesystem::path& source, const MergeOptions& options = {});
 
+// Returns the names of the model's linear layers, and of its output head.
+std::set<std::string> linear_layers(const std::filesystem::path& model);
+
 // Returns the names of the weights that are quantised so or, if the model is stored in a format, of those
 // that are.
 std::set<std::string> quantised_weights(const std::filesystem::path& model, const Quantisation& quantisation);

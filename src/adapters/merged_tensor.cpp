@@ -107,7 +107,8 @@ std::shared_ptr<const WeightSource> MergedTensor::in_format(const WeightFormat& 
                                                             const std::string& name,
                                                             bool double_quant) const {
   if (quantised && !is_changed()) {
-    if (auto source = quantised(); source->format() == &format) return source;
+    if (auto source = quantised(); source->format() == &format && format.is_written_as_is(*source))
+      return source;
   }
   const auto quantiser = format.quantiser(name, base.shape, scalar_type(dtype), double_quant);
   in_rows(format.block() / std::gcd(format.block(), columns_of(base)), [&](const at::Tensor& rows) {

@@ -18,6 +18,7 @@ const std::multimap<std::string, std::string> kSynonyms{
     {"4bit", "nf4"},
     {"4bit", "quantize"},
     {"8bit", "8 bits"},
+    {"8bit", "fp8"},
     {"abort", "signals"},
     {"accelerate", "several gpus"},
     {"accumulation", "effective batch"},

@@ -39,7 +39,7 @@ Section model_section() {
                   "config.json says that it is stored so is read as it is (docs/quantization.md)."))
            .one_of(weight_format_values())
            .refuses("fp4", concat("is less accurate than ", four_bits, " and not supported; use ", four_bits))
-           .refuses("int8", concat("is not supported; use ", four_bits))
+           .refuses("int8", concat("is not supported; use fp8, which has 8 bits as well, or ", four_bits))
            .refuses("int4", concat("is not supported; use ", four_bits)),
        key(&M::double_quant, "double_quant", OnResume::fixes_run,
            "Keep the scales of the blocks in 8 bits. 4.13 bits a weight instead of 4.5.")

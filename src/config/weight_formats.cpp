@@ -7,7 +7,9 @@ namespace trainer {
 const std::vector<WeightFormatName>& weight_format_names() {
   static const std::vector<WeightFormatName> names{
       {"nf4", "NF4", 4, "4 bits, as bitsandbytes does",
-       "write the weights of linear layers in 4 bits, for Transformers with bitsandbytes"},
+       "write the weights of linear layers in 4 bits, for Transformers with bitsandbytes", true},
+      {"fp8", "FP8", 8, "8 bits (e4m3) with a scale a row, half the memory of bf16",
+       "write them in 8 bits (compressed-tensors), for vLLM"},
   };
   return names;
 }

@@ -8,11 +8,12 @@
 namespace trainer {
 
 struct WeightFormatName {
-  std::string name;        // the value of model.quantize, and of --quantize
-  std::string title;       // in messages
-  int bits = 0;            // of a value, without scales
-  std::string help;        // of model.quantize: a sentence
-  std::string written_as;  // of --quantize: how the weights are written, and for which programs
+  std::string name;               // the value of model.quantize, and of --quantize
+  std::string title;              // in messages
+  int bits = 0;                   // of a value, without scales
+  std::string help;               // of model.quantize: a sentence
+  std::string written_as;         // of --quantize: how the weights are written, and for which programs
+  bool has_double_quant = false;  // model.double_quant
 };
 
 // All of them. The first has the fewest bits, and double quantisation (model.double_quant).

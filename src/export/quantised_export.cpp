@@ -62,14 +62,13 @@ TensorSources QuantisedExport::sources() const {
 }
 
 nlohmann::ordered_json QuantisedExport::config_changes() const {
+  WrittenQuantisation written{quantisation_.double_quant, model_.most_common_dtype(), {}, {}};
+  if (model_.stored_in == &format_)
+    written.of_base = read_model_config(model_.base).at("quantization_config");
+  for (const std::string& layer : linear_layers(model_.base))
+    if (!parts_.contains(layer + ".weight")) written.dense.push_back(layer);
   nlohmann::ordered_json changes = model_.changes;
-  nlohmann::ordered_json skipped;  // null: what Transformers leaves out by itself
-  if (model_.stored_in != nullptr) {
-    const nlohmann::json stored = read_model_config(model_.base).at("quantization_config");
-    if (stored.contains("llm_int8_skip_modules")) skipped = stored["llm_int8_skip_modules"];
-  }
-  changes["quantization_config"] =
-      format_.written_config(quantisation_.double_quant, model_.most_common_dtype(), skipped);
+  changes["quantization_config"] = format_.written_config(written);
   return changes;
 }
 

@@ -24,7 +24,7 @@ struct DtypeEntry {
   size_t size;
 };
 
-constexpr std::array<DtypeEntry, 10> kDtypes{{
+constexpr std::array<DtypeEntry, 11> kDtypes{{
     {Dtype::f64, "F64", "float64", 8},
     {Dtype::f32, "F32", "float32", 4},
     {Dtype::f16, "F16", "float16", 2},
@@ -35,6 +35,7 @@ constexpr std::array<DtypeEntry, 10> kDtypes{{
     {Dtype::i8, "I8", "int8", 1},
     {Dtype::u8, "U8", "uint8", 1},
     {Dtype::boolean, "BOOL", "bool", 1},
+    {Dtype::f8_e4m3, "F8_E4M3", "float8_e4m3fn", 1},
 }};
 
 const DtypeEntry& entry(Dtype dtype) {

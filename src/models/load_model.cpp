@@ -58,7 +58,8 @@ WeightsInFormat check_tensors(Model& model, const ModelWeights& weights, const A
     const WeightFormat* format = placement.stored_in(name);
     if (format != nullptr && found != weights.tensors.end()) {
       for (const std::string& companion : format->companions(name)) wanted[companion] = true;
-      if (auto weight = format->find(weights.tensors, name, parameter.shape, problems))
+      if (auto weight =
+              format->find(weights.tensors, name, parameter.shape, placement.usual_layout(), problems))
         in_format[name] = std::move(*weight);
       return;
     }
@@ -177,13 +178,13 @@ class WeightLoader {
       release_pages(codes.data, static_cast<int64_t>(codes.nbytes));
     }
     for (size_t i = 1; i < stored.parts.size(); i++)
-      tensors.push_back(copied(place, on_file(stored.parts[i])));
+      tensors.push_back(copied(place, on_file(stored.parts[i]), stored.scale_type));
     return place.format->open(stored, tensors, type);
   }
 
   std::shared_ptr<const WeightSource> quantised(const WeightPlace& place, const TensorView& view,
                                                 at::ScalarType type) const {
-    const auto quantiser = place.format->quantiser(place.name, view.shape, type, place.double_quant);
+    const auto quantiser = place.format->quantiser(place.name, view.shape, type, place.layout.double_quant);
     // Transformers converts a weight to the type of the computation before it quantises it.
     in_pieces_of_file(view, [&](int64_t, const at::Tensor& piece) { quantiser->add(piece.to(type)); });
     std::shared_ptr<const WeightSource> made = quantiser->finish();
@@ -201,8 +202,10 @@ class WeightLoader {
   static at::Tensor empty(const WeightPlace& place, at::IntArrayRef shape, const at::TensorOptions& options) {
     return place.lies == WeightLies::offloaded ? offloaded_zeros(shape, options) : at::empty(shape, options);
   }
-  at::Tensor copied(const WeightPlace& place, const at::Tensor& tensor) const {
-    at::Tensor out = empty(place, tensor.sizes(), tensor.options().device(options_.device));
+  at::Tensor copied(const WeightPlace& place, const at::Tensor& tensor,
+                    std::optional<Dtype> as = std::nullopt) const {
+    const at::ScalarType type = as ? scalar_type(*as) : tensor.scalar_type();
+    at::Tensor out = empty(place, tensor.sizes(), tensor.options().dtype(type).device(options_.device));
     out.copy_(tensor);
     release_offloaded(out);
     return out;

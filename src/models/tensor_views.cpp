@@ -17,10 +17,17 @@ struct TypeOfTensor {
 };
 
 constexpr TypeOfTensor kTypesOfTensors[]{
-    {Dtype::f64, at::kDouble, true},    {Dtype::f32, at::kFloat, true}, {Dtype::f16, at::kHalf, true},
-    {Dtype::bf16, at::kBFloat16, true}, {Dtype::i64, at::kLong, true},  {Dtype::i32, at::kInt, true},
-    {Dtype::i16, at::kShort, false},    {Dtype::i8, at::kChar, false},  {Dtype::u8, at::kByte, true},
+    {Dtype::f64, at::kDouble, true},
+    {Dtype::f32, at::kFloat, true},
+    {Dtype::f16, at::kHalf, true},
+    {Dtype::bf16, at::kBFloat16, true},
+    {Dtype::i64, at::kLong, true},
+    {Dtype::i32, at::kInt, true},
+    {Dtype::i16, at::kShort, false},
+    {Dtype::i8, at::kChar, false},
+    {Dtype::u8, at::kByte, true},
     {Dtype::boolean, at::kBool, false},
+    {Dtype::f8_e4m3, at::kFloat8_e4m3fn, false},
 };
 
 }  // namespace

@@ -51,9 +51,10 @@ void WeightPlacement::find_in_format(const Architecture& architecture, const Loa
                stored_ ? concat("the model's weights are stored in ", format_->name().title,
                                 " (quantization_config), and ")
                        : concat("weights in ", format_->name().bits, " bits "),
-               "cannot be trained; add a lora section (lora: {}), or use the model without quantisation"));
+               "cannot be trained; add a lora section (lora: {}), or use the model without quantisation",
+               stored_ ? " (trainer export MODEL OUT writes it)" : ""));
   }
-  double_quant_ = stored ? stored->double_quant : options.quantise->double_quant;
+  layout_ = stored ? stored->layout : format_->layout(options.quantise->double_quant);
   std::vector<std::string> skipped = architecture.not_quantised;
   if (stored && stored->skip_modules)
     skipped.insert(skipped.end(), stored->skip_modules->begin(), stored->skip_modules->end());
@@ -78,8 +79,8 @@ WeightPlace WeightPlacement::place_of(const std::string& name, const Parameter& 
   if (!has_format(name)) return place;
   place.format = format_;
   place.is_stored_so = stored_;
-  place.double_quant =
-      stored_ && weights_ != nullptr ? format_->is_double_quantised(weights_->tensors, name) : double_quant_;
+  const bool by_files = stored_ && weights_ != nullptr;
+  place.layout = by_files ? format_->layout_of(weights_->tensors, name, parameter.shape, layout_) : layout_;
   return place;
 }
 
@@ -99,7 +100,7 @@ Weight weight_without_values(const WeightPlace& place, at::ScalarType type) {
   if (place.lies == WeightLies::offloaded) offloaded.emplace();
   if (place.lies == WeightLies::with_other_rank) nothing.emplace();
   const std::vector<int64_t>& shape = place.parameter->shape;
-  if (place.format != nullptr) return Weight(place.format->empty(shape, type, place.double_quant, at::kMeta));
+  if (place.format != nullptr) return Weight(place.format->empty(shape, type, place.layout, at::kMeta));
   return at::empty(shape, at::TensorOptions().dtype(type).device(at::kMeta));
 }
 

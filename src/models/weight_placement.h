@@ -29,7 +29,7 @@ struct WeightPlace {
   WeightLies lies = WeightLies::on_device;
   const WeightFormat* format = nullptr;  // null: it is a plain tensor
   bool is_stored_so = false;             // in the files; otherwise it is quantised while it is loaded
-  bool double_quant = false;
+  WeightLayout layout = {};
 };
 
 // The weights of linear layers have a format, but not the head, nor modules that are to stay dense. A model
@@ -47,6 +47,7 @@ class WeightPlacement {
   const WeightFormat* stored_in(const std::string& name) const {
     return stored_ && has_format(name) ? format_ : nullptr;
   }
+  const WeightLayout& usual_layout() const { return layout_; }  // of the weights in the format
   // Calls `make` with the place of each weight, and gives its parameter the result, marked as it lies.
   void fill(const std::function<Weight(const WeightPlace& place)>& make) const;
 
@@ -59,7 +60,7 @@ class WeightPlacement {
   bool train_all_;
   bool stored_ = false;  // quantization_config says so
   const WeightFormat* format_ = nullptr;
-  bool double_quant_ = true;
+  WeightLayout layout_;
   std::set<std::string> in_format_;
   std::set<const Parameter*> offloaded_, with_others_;
 };

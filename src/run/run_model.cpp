@@ -17,6 +17,7 @@
 #include "config/weight_formats.h"
 #include "hub/name.h"
 #include "training/prepare_model.h"
+#include "weights/weight_format.h"
 
 namespace trainer {
 namespace {
@@ -95,6 +96,10 @@ Prepared prepare_model(const Config& config, const Tokenizer& tokenizer, at::Dev
   log::info(report.line());
   log::debug(report.details());
   if (report.format != nullptr && report.format->bits <= 4) warn_of_small_model(*out.model, *report.format);
+  if (report.format != nullptr) {
+    const std::string said = weight_format(report.format->name).said_on(device);
+    if (!said.empty()) log::info(said);
+  }
   if (!report.ignored.empty()) log::info("weights: ignored as superfluous: " + join_some(report.ignored));
   log::debug("no KV cache is made in training, whatever use_cache in config.json says");
   out.artefacts.base = config.model.path;

@@ -131,16 +131,19 @@ class Nf4Format : public WeightFormat {
   std::optional<StoredQuantisation> read_config(const nlohmann::json& stored) const override {
     const auto read = read_bitsandbytes_config(stored);
     if (!read) return std::nullopt;
-    return StoredQuantisation{this, read->double_quant, read->skip_modules};
+    return StoredQuantisation{this, {.double_quant = read->double_quant}, read->skip_modules};
   }
-  nlohmann::ordered_json written_config(bool double_quant, Dtype computed_in,
-                                        const nlohmann::ordered_json& skipped) const override {
+  nlohmann::ordered_json written_config(const WrittenQuantisation& written) const override {
+    // null: what Transformers leaves out by itself.
+    const nlohmann::json skipped = written.of_base.is_object()
+                                       ? written.of_base.value("llm_int8_skip_modules", nlohmann::json())
+                                       : nlohmann::json();
     return {{"_load_in_4bit", true},
             {"_load_in_8bit", false},
-            {"bnb_4bit_compute_dtype", torch_name(computed_in)},
+            {"bnb_4bit_compute_dtype", torch_name(written.computed_in)},
             {"bnb_4bit_quant_storage", "uint8"},
             {"bnb_4bit_quant_type", "nf4"},
-            {"bnb_4bit_use_double_quant", double_quant},
+            {"bnb_4bit_use_double_quant", written.double_quant},
             {"llm_int8_enable_fp32_cpu_offload", false},
             {"llm_int8_has_fp16_weight", false},
             {"llm_int8_skip_modules", skipped},
@@ -156,14 +159,15 @@ class Nf4Format : public WeightFormat {
     return std::ranges::any_of(nf4_companions(weight),
                                [&](const std::string& name) { return tensors.contains(name); });
   }
-  bool is_double_quantised(const StoredTensors& tensors, const std::string& weight) const override {
-    return tensors.contains(weight + kNf4NestedScales);
+  WeightLayout layout_of(const StoredTensors& tensors, const std::string& weight, const std::vector<int64_t>&,
+                         const WeightLayout&) const override {
+    return layout(tensors.contains(weight + kNf4NestedScales));
   }
   std::vector<std::string> companions(const std::string& weight) const override {
     return nf4_companions(weight);
   }
   std::optional<StoredWeight> find(const StoredTensors& tensors, const std::string& weight,
-                                   const std::vector<int64_t>& shape,
+                                   const std::vector<int64_t>& shape, const WeightLayout&,
                                    std::vector<std::string>& problems) const override {
     const auto found = find_stored_nf4(tensors, weight, shape, problems);
     if (!found) return std::nullopt;
@@ -180,10 +184,11 @@ class Nf4Format : public WeightFormat {
     return Nf4Weight(std::move(tensor), type).with_metadata(stored.metadata);
   }
   std::shared_ptr<const WeightSource> empty(const std::vector<int64_t>& shape, at::ScalarType type,
-                                            bool double_quant, at::Device device) const override {
-    return std::make_shared<Nf4Weight>(empty_nf4(shape, double_quant, device), type);
+                                            const WeightLayout& layout, at::Device device) const override {
+    return std::make_shared<Nf4Weight>(empty_nf4(shape, layout.double_quant, device), type);
   }
 
+  WeightLayout layout(bool double_quant) const override { return {.double_quant = double_quant}; }
   int64_t block() const override { return kNf4Block; }
   std::unique_ptr<WeightQuantiser> quantiser(const std::string& weight, const std::vector<int64_t>& shape,
                                              at::ScalarType type, bool double_quant) const override {

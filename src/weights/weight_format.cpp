@@ -6,6 +6,7 @@
 #include "trainer/base/strings.h"
 #include "trainer/formats/model_directory.h"
 
+#include "weights/fp8_weight.h"
 #include "weights/nf4_weight.h"
 
 namespace trainer {
@@ -26,7 +27,7 @@ std::vector<std::string> known_format_names() {
 }  // namespace
 
 std::vector<const WeightFormat*> weight_formats() {
-  std::vector<const WeightFormat*> formats{&nf4_format()};
+  std::vector<const WeightFormat*> formats{&nf4_format(), &fp8_format()};
   formats.insert(formats.end(), added_formats().begin(), added_formats().end());
   return formats;
 }

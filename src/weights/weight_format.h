@@ -4,6 +4,7 @@
 // none is a plain tensor.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -22,10 +23,16 @@
 
 namespace trainer {
 
+// How the scales of a weight lie. A format looks at what it has.
+struct WeightLayout {
+  bool double_quant = false;
+  std::array<int64_t, 2> block{};  // rows and columns with one scale; 0: all of them
+};
+
 // The quantization_config of a config.json.
 struct StoredQuantisation {
   const WeightFormat* format = nullptr;
-  bool double_quant = false;
+  WeightLayout layout;
   // Modules that stay in 16 bits, as Transformers matches them; nullopt: only the output head.
   std::optional<std::vector<std::string>> skip_modules;
 };
@@ -35,7 +42,16 @@ struct StoredWeight {
   std::vector<int64_t> shape;  // the weight's shape
   // Flat, one for each of WeightSource::tensors(). The first has the values; the others are small.
   std::vector<TensorView> parts;
-  std::string metadata;  // see WeightSource
+  std::string metadata;                            // see WeightSource
+  std::optional<Dtype> scale_type = std::nullopt;  // of the others in memory; nullopt: as in the file
+};
+
+// What the quantization_config of a written model is about.
+struct WrittenQuantisation {
+  bool double_quant = false;
+  Dtype computed_in = Dtype::f32;  // the type of the dense weights
+  nlohmann::json of_base;          // the base's, if it was stored in the format; else null
+  std::vector<std::string> dense;  // the linear layers that are not quantised, and the head
 };
 
 // A tensor of a weight as a file has it, under the weight's name with `suffix` behind it.
@@ -70,19 +86,19 @@ class WeightFormat {
   // Returns what quantization_config says, which is an object; nullopt if it is of another format. Throws
   // FormatError, naming what is not supported, and what to do.
   virtual std::optional<StoredQuantisation> read_config(const nlohmann::json& stored) const = 0;
-  // Returns the quantization_config of a model that is written. `computed_in`: the type of the dense weights;
-  // `skipped`: llm_int8_skip_modules.
-  virtual nlohmann::ordered_json written_config(bool double_quant, Dtype computed_in,
-                                                const nlohmann::ordered_json& skipped) const = 0;
+  // Returns the quantization_config of a model that is written.
+  virtual nlohmann::ordered_json written_config(const WrittenQuantisation& written) const = 0;
 
   // Returns whether the weight is stored in this format, judged by names and types alone.
   virtual bool is_stored(const StoredTensors& tensors, const std::string& weight) const = 0;
-  virtual bool is_double_quantised(const StoredTensors& tensors, const std::string& weight) const = 0;
+  // Returns the layout of a stored weight. `usual`: what config.json says.
+  virtual WeightLayout layout_of(const StoredTensors& tensors, const std::string& weight,
+                                 const std::vector<int64_t>& shape, const WeightLayout& usual) const = 0;
   // Returns the names of the tensors that may stand beside the weight's own.
   virtual std::vector<std::string> companions(const std::string& weight) const = 0;
   // Returns the weight; nullopt if it does not fit, after adding to `problems` what is wrong.
   virtual std::optional<StoredWeight> find(const StoredTensors& tensors, const std::string& weight,
-                                           const std::vector<int64_t>& shape,
+                                           const std::vector<int64_t>& shape, const WeightLayout& usual,
                                            std::vector<std::string>& problems) const = 0;
   // Returns the weight made of these tensors, which have the values of stored.parts.
   virtual std::shared_ptr<const WeightSource> open(const StoredWeight& stored,
@@ -90,15 +106,19 @@ class WeightFormat {
                                                    at::ScalarType type) const = 0;
   // Returns a weight without values; for plans.
   virtual std::shared_ptr<const WeightSource> empty(const std::vector<int64_t>& shape, at::ScalarType type,
-                                                    bool double_quant, at::Device device) const = 0;
+                                                    const WeightLayout& layout, at::Device device) const = 0;
 
-  // Returns the number of values that have a scale in common.
+  // Returns the layout of weights that are quantised here.
+  virtual WeightLayout layout(bool double_quant) const = 0;
+  // Returns the number of values at whose multiples pieces for a quantiser may end.
   virtual int64_t block() const = 0;
   // `weight` is its name, for errors.
   virtual std::unique_ptr<WeightQuantiser> quantiser(const std::string& weight,
                                                      const std::vector<int64_t>& shape, at::ScalarType type,
                                                      bool double_quant) const = 0;
 
+  // Returns whether a weight of this format can be written as it is; others are quantised again.
+  virtual bool is_written_as_is(const WeightSource& /*weight*/) const { return true; }
   // Returns the tensors of a weight, which is on the CPU and of this format, as a file has them. The first is
   // the largest. `made_from`: the type of the values before they were quantised.
   virtual std::vector<WrittenPart> written_parts(const WeightSource& weight, Dtype made_from) const = 0;
@@ -106,6 +126,9 @@ class WeightFormat {
   // made from, within a step of the format.
   using Comparison = std::function<bool(int64_t first, const at::Tensor& made_from)>;
   virtual Comparison compared(std::shared_ptr<const WeightSource> weight) const = 0;
+
+  // Returns a sentence on how such weights are multiplied on a device, for the log; "": nothing to say.
+  virtual std::string said_on(at::Device /*device*/) const { return ""; }
 };
 
 // All of them, in the order of weight_format_names().

@@ -35,19 +35,22 @@ class CodedFormat : public WeightFormat {
     if (stored.value("quant_method", "") != "coded") return std::nullopt;
     return StoredQuantisation{};
   }
-  nlohmann::ordered_json written_config(bool, Dtype, const nlohmann::ordered_json&) const override {
+  nlohmann::ordered_json written_config(const WrittenQuantisation&) const override {
     return {{"quant_method", "coded"}};
   }
 
   bool is_stored(const StoredTensors& tensors, const std::string& weight) const override {
     return tensors.contains(weight + ".scale");
   }
-  bool is_double_quantised(const StoredTensors&, const std::string&) const override { return false; }
+  WeightLayout layout_of(const StoredTensors&, const std::string&, const std::vector<int64_t>&,
+                         const WeightLayout& usual) const override {
+    return usual;
+  }
   std::vector<std::string> companions(const std::string& weight) const override {
     return {weight + ".scale"};
   }
   std::optional<StoredWeight> find(const StoredTensors& tensors, const std::string& weight,
-                                   const std::vector<int64_t>& shape,
+                                   const std::vector<int64_t>& shape, const WeightLayout&,
                                    std::vector<std::string>& problems) const override {
     TensorView codes = tensors.at(weight), scales = tensors.at(weight + ".scale");
     if (codes.shape != shape) {
@@ -62,14 +65,15 @@ class CodedFormat : public WeightFormat {
                                            at::ScalarType type) const override {
     return made(stored.shape, tensors, type);
   }
-  std::shared_ptr<const WeightSource> empty(const std::vector<int64_t>& shape, at::ScalarType type, bool,
-                                            at::Device device) const override {
+  std::shared_ptr<const WeightSource> empty(const std::vector<int64_t>& shape, at::ScalarType type,
+                                            const WeightLayout&, at::Device device) const override {
     return made(shape,
                 {at::empty(shape, at::dtype(at::kChar).device(device)),
                  at::empty({shape[0], 1}, at::dtype(at::kFloat).device(device))},
                 type);
   }
 
+  WeightLayout layout(bool) const override { return {}; }
   int64_t block() const override { return 1; }
   std::unique_ptr<WeightQuantiser> quantiser(const std::string&, const std::vector<int64_t>& shape,
                                              at::ScalarType type, bool) const override {
@@ -205,7 +209,7 @@ TEST_F(AddedFormat, AnAdapterOnItIsMergedIntoPlainWeights) {
 
 TEST(WeightFormats, AnUnknownOneIsRefusedByName) {
   const std::string message = test::error_message<ConfigError>([] { weight_format("fp3"); });
-  EXPECT_TRUE(contains(message, "'fp3' is no way of keeping weights; there are nf4")) << message;
+  EXPECT_TRUE(contains(message, "'fp3' is no way of keeping weights; there are nf4, fp8")) << message;
 }
 
 }  // namespace

@@ -140,9 +140,9 @@ TEST(ReadSafetensors, SaysWhatIsWrong) {
       contains(read_error(file_text("{" + a + "}", "1234")), "truncated: its tensors have 8 bytes, 4"));
   EXPECT_TRUE(contains(read_error(file_text("{" + a + "," + a + "}", "12345678")), "'a' occurs twice"));
   const std::string f8 =
-      read_error(file_text(R"({"w":{"dtype":"F8_E4M3","shape":[4],"data_offsets":[0,4]}})", "1234"));
+      read_error(file_text(R"({"w":{"dtype":"F8_E5M2","shape":[4],"data_offsets":[0,4]}})", "1234"));
   EXPECT_TRUE(contains(f8, "'w'")) << f8;
-  EXPECT_TRUE(contains(f8, "F8_E4M3")) << f8;
+  EXPECT_TRUE(contains(f8, "F8_E5M2")) << f8;
   const std::string size =
       read_error(file_text(R"({"w":{"dtype":"BF16","shape":[4,2],"data_offsets":[0,8]}})", "12345678"));
   EXPECT_TRUE(contains(size, "tensor 'w': data_offsets give 8 bytes, BF16 [4, 2] has 16")) << size;

@@ -270,7 +270,7 @@ TEST(LoadNf4, OtherQuantisationsAreRefusedByName) {
   const std::vector<std::pair<nlohmann::json, std::string>> cases{
       {{{"quant_method", "gptq"}, {"bits", 4}}, "quant_method gptq"},
       {{{"quant_method", "awq"}}, "quant_method awq"},
-      {{{"quant_method", "compressed-tensors"}}, "quant_method compressed-tensors"},
+      {{{"quant_method", "modelopt"}}, "quant_method modelopt"},
       {{{"quant_method", "bitsandbytes"}, {"load_in_8bit", true}}, "int8 (load_in_8bit)"},
       {{{"quant_method", "bitsandbytes"}, {"load_in_4bit", true}}, "bnb_4bit_quant_type fp4"},
       {{{"load_in_4bit", true}, {"bnb_4bit_quant_type", "fp4"}}, "bnb_4bit_quant_type fp4"}};

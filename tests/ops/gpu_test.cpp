@@ -11,6 +11,7 @@
 #include "ops/add_norm.h"
 #include "ops/attention_weights.h"
 #include "ops/dropout.h"
+#include "ops/fp8.h"
 #include "ops/kernels.h"
 #include "ops/linear_cross_entropy.h"
 #include "ops/rms_norm.h"
@@ -52,6 +53,15 @@ TEST_P(OnAGpu, RmsNormIsTheCpus) {
   near(gw2, gw);
   EXPECT_TRUE(
       gw2.equal(std::get<1>(rms_norm_backward(on_gpu(g), on_gpu(x), on_gpu(weight), rstd2, true, true))));
+}
+
+TEST_P(OnAGpu, Fp8IsWidenedToTheCpusBits) {
+  const Fp8Tensor cpu = quantise_fp8("w", normal({300, cols()}));
+  Fp8Tensor gpu = cpu;
+  gpu.codes = on_gpu(cpu.codes);
+  gpu.scales = on_gpu(cpu.scales);
+  const at::ScalarType type = std::get<0>(GetParam());
+  EXPECT_TRUE(widen_fp8(gpu, 3, 290, type).cpu().equal(widen_fp8(cpu, 3, 290, type)));
 }
 
 TEST_P(OnAGpu, SumsWithTheirNormsAreTheCpus) {

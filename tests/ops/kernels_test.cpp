@@ -13,6 +13,7 @@
 #include "ops/attention_weights.h"
 #include "ops/dropout.h"
 #include "ops/emulated_kernels.h"
+#include "ops/fp8.h"
 #include "ops/nf4.h"
 #include "ops/rms_norm.h"
 #include "ops/rotate_qk.h"
@@ -78,6 +79,24 @@ TEST_P(OnAnEmulatedGpu, Nf4IsDequantisedToTheCpusBits) {
         const at::Tensor ours = as_on_a_gpu([&] { return dequantise(tensor, first, count, type()); });
         EXPECT_TRUE(ours.equal(dequantise_nf4(tensor, first, count, type()))) << shape << nested << first;
         EXPECT_EQ(gpu_.was_wide(), first == 0 && count % (bf16() ? 8 : 4) == 0);
+      }
+    }
+  }
+}
+
+TEST_P(OnAnEmulatedGpu, Fp8IsWidenedToTheCpusBits) {
+  for (const Fp8Block& block : {kFp8Row, Fp8Block{0, 0}, Fp8Block{128, 128}, Fp8Block{5, 12}}) {
+    for (const int64_t columns : {37, 272}) {
+      Fp8Tensor tensor = quantise_fp8("w", random_.normal({140, columns}));
+      const auto [down, across] = fp8_blocks(tensor.shape, block);
+      tensor.block = block;
+      tensor.scales = random_.normal({down * across}).abs() + 0.1;
+      tensor.codes.view({140, columns}).select(0, 7).copy_(at::arange(columns) % 256);  // all codes
+      for (const auto& [first, count] : {std::pair<int64_t, int64_t>{0, 140}, {3, 20}, {127, 2}}) {
+        const at::Tensor ours = as_on_a_gpu([&] { return widen_fp8(tensor, first, count, type()); });
+        const at::Tensor cpu = widen_fp8_cpu(tensor, first, count, type());
+        EXPECT_TRUE(ours.nan_to_num(9e4).equal(cpu.nan_to_num(9e4))) << block[0] << " " << columns << first;
+        EXPECT_EQ(gpu_.was_wide(), columns == 272 && tensor.block_columns() % (bf16() ? 8 : 4) == 0);
       }
     }
   }

@@ -16,6 +16,7 @@
 #include "models/golden.h"
 #include "support/temporary_directory.h"
 #include "training/prepare_model.h"
+#include "weights/weight_format.h"
 
 namespace trainer {
 namespace {
@@ -97,8 +98,9 @@ TEST_P(OffloadedSteps, HaveTheBitsOfStepsOnTheDevice) {
     const UpdateCheck check(*offloaded.model);
     expect_same_steps(plain, offloaded, 3);
     EXPECT_FALSE(check.after_update(1e-3).empty());
-    const bool nf4 = of_case().quantise || of_case().form == "stored";  // scales are never there
-    const bool in_model_file = of_case().lora && of_case().type == at::kFloat && !nf4 && !offload.activations;
+    const bool quantised = of_case().quantise || of_case().form != "model";  // scales are never there
+    const bool in_model_file =
+        of_case().lora && of_case().type == at::kFloat && !quantised && !offload.activations;
     EXPECT_EQ(offload_use().in_use > 0, !in_model_file);
   }
   EXPECT_EQ(offload_use().in_use, 0) << "all is given back";
@@ -140,6 +142,8 @@ const std::vector<OffloadCase>& cases() {
       {"qwen3", true, at::kBFloat16, [](Config&) {}, Quantisation{}},
       {"llama", true, at::kFloat, [](Config& c) { c.lora->use_dora = true; }, Quantisation{false}},
       {"llama_nf4", true, at::kFloat, [](Config& c) { c.training.batch_size = 1; }, std::nullopt, "stored"},
+      {"phi3", true, at::kBFloat16, [](Config&) {}, Quantisation{.format = "fp8"}},
+      {"llama_fp8", true, at::kFloat, [](Config&) {}, std::nullopt, "block"},
   };
   return all;
 }
@@ -149,7 +153,8 @@ INSTANTIATE_TEST_SUITE_P(Models, OffloadedSteps,
                          [](const auto& param) {
                            const OffloadCase& c = std::get<0>(param.param);
                            return c.name + (c.lora ? "_lora" : "_full") +
-                                  (c.type == at::kFloat ? "_fp32" : "_bf16") + (c.quantise ? "_nf4_" : "_") +
+                                  (c.type == at::kFloat ? "_fp32_" : "_bf16_") +
+                                  (c.quantise ? weight_format(c.quantise->format).name().name + "_" : "") +
                                   c.form + (std::get<1>(param.param) ? "_copied" : "_in_place");
                          });
 

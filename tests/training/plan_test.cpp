@@ -16,7 +16,7 @@
 #include "support/counting_allocator.h"
 #include "support/temporary_directory.h"
 #include "training/prepare_model.h"
-#include "weights/nf4_weight.h"
+#include "weights/weight_format.h"
 
 namespace trainer {
 namespace {
@@ -38,12 +38,14 @@ int64_t measured_peak(const Config& config, const std::filesystem::path& path, a
     model->for_each_parameter([&](const std::string& name, Parameter& parameter) {
       const bool offloaded = parameter.value.offloaded() != nullptr;
       if (!parameter.value.is_tensor()) {
-        Nf4Tensor values = quantise_nf4(name, at::full(parameter.shape, 0.01), quantise->double_quant);
-        for (at::Tensor* part : {&values.codes, &values.scales, &values.nested_scales}) {
-          if (offloaded && part->defined())
-            *part = offloaded_zeros(part->sizes(), part->options()).copy_(*part);
-        }
-        parameter.value = Weight(std::make_shared<Nf4Weight>(std::move(values), dtype));
+        const auto quantiser =
+            weight_format(quantise->format).quantiser(name, parameter.shape, dtype, quantise->double_quant);
+        quantiser->add(at::full(parameter.shape, 0.01));
+        const std::shared_ptr<const WeightSource> values = quantiser->finish();
+        std::vector<at::Tensor> parts = values->tensors();
+        for (at::Tensor& part : parts)
+          if (offloaded) part = offloaded_zeros(part.sizes(), part.options()).copy_(part);
+        parameter.value = Weight(values->with_storage(parts));
         if (offloaded) parameter.value.set_offloaded();
         return;
       }
@@ -207,6 +209,19 @@ const std::vector<Variant>& variants() {
          c.model.quantize = "nf4";
          c.model.double_quant = false;
          c.training.batch_size = 3;
+       }},
+      {"fp8_bf16_recompute", at::kBFloat16,
+       [](Config& c) {
+         c.lora.emplace();
+         c.lora->target_modules = "all-linear";
+         c.model.quantize = "fp8";
+         c.memory.gradient_checkpointing = true;
+       }},
+      {"fp8_fp32_offloaded_weights", at::kFloat,
+       [](Config& c) {
+         c.lora.emplace();
+         c.model.quantize = "fp8";
+         c.memory.offload.weights = true;
        }},
       {"full_fp32_packed", at::kFloat, [](Config& c) { c.data.packing = true; }},
       {"lora_bf16_recompute_packed", at::kBFloat16,

@@ -21,8 +21,8 @@ struct ShardedCase {
   double tolerance = 1e-6;
 };
 
-GoldenRun in_nf4(const std::string& name, const std::string& form,
-                 const std::optional<Quantisation>& quantise) {
+GoldenRun in_format(const std::string& name, const std::string& form,
+                    const std::optional<Quantisation>& quantise) {
   GoldenRun run(name);
   run.form = form;
   run.quantise = quantise;
@@ -64,8 +64,10 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         ShardedCase{"t5_lora", "t5_v1_1_lora"}, ShardedCase{"llama_lora", "llama_lora"},
         ShardedCase{"fused_lora", "phi3_lora"},
-        ShardedCase{"nf4", in_nf4("qwen2_lora", "model", Quantisation{})},
-        ShardedCase{"nf4_plain_scales", in_nf4("llama_lora", "model", Quantisation{false})},
+        ShardedCase{"nf4", in_format("qwen2_lora", "model", Quantisation{})},
+        ShardedCase{"nf4_plain_scales", in_format("llama_lora", "model", Quantisation{false})},
+        ShardedCase{"fp8", in_format("qwen2_lora", "model", Quantisation{.format = "fp8"})},
+        ShardedCase{"stored_fp8", in_format("llama_fp8", "block", std::nullopt)},
         ShardedCase{"packed", "qwen2", [](Config& c) { c.data.packing = true; }},
         ShardedCase{"fp32_gradients", "qwen3", [](Config& c) { c.optimizer.grad_dtype = StateDtype::fp32; }},
         ShardedCase{"adafactor", "t5_v1_1", [](Config& c) { c.optimizer.name = "adafactor"; }},

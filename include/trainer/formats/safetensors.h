@@ -18,7 +18,7 @@
 
 namespace trainer {
 
-enum class Dtype { f64, f32, f16, bf16, i64, i32, i16, i8, u8, boolean };
+enum class Dtype { f64, f32, f16, bf16, i64, i32, i16, i8, u8, boolean, f8_e4m3 };
 
 size_t dtype_size(Dtype dtype);                               // bytes of one element
 std::string dtype_name(Dtype dtype);                          // "F32", "BF16", ...
