@@ -6,6 +6,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
+#include "base/not_text.h"
 #include "formats/json_file.h"
 #include "report/report.h"
 

@@ -16,7 +16,6 @@
 #include "trainer/config/load.h"
 
 #include "base/foreign_errors.h"
-#include "base/not_text.h"
 #include "formats/json_file.h"
 #include "formats/run_status.h"
 #include "report/metrics_file.h"
