@@ -83,17 +83,12 @@ int free_port(int first) {
   return 0;
 }
 
-[[noreturn]] void refuse_port(int port, int error) {
-  const auto refuse = [&](const std::string& why) {
-    throw of_family(ErrorCode::command_line, ConfigError(concat("ui: port ", port, " ", why)));
-  };
-  if (error == EADDRINUSE) {
-    const int other = free_port(port + 1);
-    refuse(concat("is in use; ", other > 0 ? concat(other, " is free: trainer ui --port ", other)
-                                           : "trainer ui --port 0 takes any that is free"));
-  }
-  if (error == EACCES) refuse("is one that only root may use; choose one above 1023");
-  refuse(concat("cannot be listened on: ", std::strerror(error)));
+std::string why_no_port(int port, int error) {
+  if (error == EACCES) return "is one that only root may use; choose one above 1023";
+  if (error != EADDRINUSE) return concat("cannot be listened on: ", std::strerror(error));
+  const int other = free_port(port + 1);
+  return concat("is in use; ", other > 0 ? concat(other, " is free: trainer ui --port ", other)
+                                         : "trainer ui --port 0 takes any that is free");
 }
 
 // A file that only this user can read leads the browser to the page: on a command line, others would see the
@@ -169,7 +164,9 @@ void run_ui(const UiOptions& options) {
     if (options.open) opener = std::make_unique<Opener>(address);
   };
   job.port = options.port >= 0 ? options.port : free_port(kPort);
-  if (const int error = serve(job); error != 0) refuse_port(job.port, error);
+  if (const int error = serve(job); error != 0)
+    throw of_family(ErrorCode::command_line,
+                    ConfigError(concat("ui: port ", job.port, " ", why_no_port(job.port, error))));
 }
 
 }  // namespace
