@@ -198,6 +198,8 @@ void import_datasets(GivenKeys& keys, ImportedSettings& settings) {
       dataset.take("type");
     } else {
       dataset.take("type");  // the same again
+      if (type.starts_with("chat_template") || type.starts_with("sharegpt"))
+        import_conversation(dataset, settings);
     }
     leave_out_rest_of_dataset(dataset, settings);
   }

@@ -105,7 +105,9 @@ void ImportedSettings::change(const std::string& name, const std::string& meanin
 }
 
 void ImportedSettings::leave_out(const std::string& name, const std::string& reason) {
-  left_out_.push_back(one_line(concat(name, ": ", reason), kLongestNote));
+  const std::string note = one_line(concat(name, ": ", reason), kLongestNote);
+  if (std::ranges::find(left_out_, note) == left_out_.end())
+    left_out_.push_back(note);  // of several data sets
 }
 
 std::string ImportedSettings::yaml(const std::string& opening, std::vector<const Setting*>& by_line) const {

@@ -41,6 +41,7 @@ TEST_F(ImportYaml, MergeKeysAreApplied) {
   for (const std::string& line : axolotl.left_out) {
     EXPECT_FALSE(contains(line, "<<")) << line;
     EXPECT_FALSE(contains(line, "datasets.type")) << line;  // that of the second data set is the merged one
+    EXPECT_FALSE(contains(line, "is not known here") && contains(line, "datasets")) << line;
   }
   const ImportedConfig torchtune = imported(
       "optimizer: &base {_component_: torch.optim.AdamW, lr: 3e-4}\nbatch_size: 2\n"

@@ -67,7 +67,8 @@ class Parquet(EndToEnd):
         template.write_text("{% for m in messages %}{{ m.role }}: {{ m.content }}. {% endfor %}{% if add_generation_prompt %}assistant: {% endif %}")
         self.write("rows = [json.loads(line) for line in open(sys.argv[1], encoding='utf-8')]\n"
                    "pq.write_table(pa.Table.from_pylist(rows), sys.argv[2])\n", lines, path)
-        reports = [self.report(file, f"data.chat_template={template}") for file in (path, lines)]
+        chat = (f"data.chat_template={template}", "data.kind=chat", "data.input=null", "data.target=null")
+        reports = [self.report(file, *chat) for file in (path, lines)]
         self.assertEqual(*reports)
         self.assertEqual(reports[0]["train"]["input"]["field"], "prompt, completion")
         self.assertEqual(reports[0]["train"]["unused_marks"]["fields"], ["train"])
