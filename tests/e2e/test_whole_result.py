@@ -164,7 +164,7 @@ class Memory(EndToEnd):
         limited = json.loads(trainer("plan", "--json", *large, "memory.limit=24GB").stdout)
         self.assertLess(limited["total"], 24e9)
         self.assertGreater(limited["total"], plan["total"])
-        self.assertIn("Chosen to fit into 24 GB", trainer("plan", *large, "memory.limit=24GB").stdout)
+        self.assertIn("Chosen to fit into 24.0 GB", trainer("plan", *large, "memory.limit=24GB").stdout)
 
 
 if __name__ == "__main__":
