@@ -1,7 +1,9 @@
 #include <cerrno>
+#include <chrono>
 #include <httplib.h>
 #include <memory>
 #include <sys/socket.h>
+#include <thread>
 
 #include "ui/http/http_job.h"
 
