@@ -140,7 +140,7 @@ void run_ui(const UiOptions& options) {
     if (!fs::is_directory(folder, failed)) throw FormatError(concat(folder.string(), ": is not a directory"));
   }
   const auto serve = reinterpret_cast<decltype(&trainer_serve_http)>(
-      function_of_library(TRAINER_HTTP_LIBRARY, ui::kServeHttp, "it needs OpenSSL 3: apt install libssl3"));
+      function_of_library(TRAINER_HTTP_LIBRARY, ui::kServeHttp, "apt install libssl3 brings what it needs"));
   const sigset_t signals = ending_signals();
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   const std::string token = ui::new_token();

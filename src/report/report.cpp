@@ -120,9 +120,9 @@ std::string report_page(const std::vector<fs::path>& directories, ReportedState 
   }
   const Json data{{"version", kVersion}, {"written", std::time(nullptr)}, {"runs", std::move(runs)}};
   return filled(page_files::report_html, {{"title", for_html(join(names))},
-                                   {"css", std::string(page_files::parts_css)},
-                                   {"js", concat(page_files::parts_js, page_files::report_js)},
-                                   {"data", for_script(data)}});
+                                          {"css", std::string(page_files::parts_css)},
+                                          {"js", concat(page_files::parts_js, page_files::report_js)},
+                                          {"data", for_script(data)}});
 }
 
 int64_t write_report(const std::vector<fs::path>& directories, const fs::path& file, ReportedState state) {

@@ -154,14 +154,15 @@ Room room_beside_runs(RunIndex& index, LiveRuns& live, const std::string& device
     }
   }
   const bool gpu_is_used = std::ranges::any_of(trainings, &Training::on_gpu);
-  Room room{device, -1, ""};
+  Room room;
+  room.device = device;
   if (device == "auto" && gpu_is_used) {
     room.device = "cpu";
     room.note = "A run trains on the GPU, so this is on the CPU.";
   }
   std::error_code ignored;
   const bool has_gpu = fs::exists("/dev/nvidiactl", ignored);
-  const bool on_gpu = room.device == "cuda" || (room.device == "auto" && has_gpu);
+  const bool on_gpu = room.on_gpu = room.device == "cuda" || (room.device == "auto" && has_gpu);
   if (on_gpu && !gpu_is_used) return room;  // it has the GPU for itself, and says what does not fit
   room.free = on_gpu ? free_gpu_memory() : free_main_memory();
   if (room.free < 0) return room;
@@ -185,9 +186,9 @@ void require_room(const Room& room, int64_t result_bytes, int64_t base_bytes) {
   throw OutOfMemoryError(concat(
       "There is no room to chat: ", base_bytes > 0 ? "both models need" : "the model needs", " about ",
       bytes_string(needed), ", and ", bytes_string(std::max<int64_t>(0, room.free)), " are free on the ",
-      room.device == "cpu" ? "CPU" : "device", " beside what runs there, by the plans of the runs. ",
+      room.on_gpu ? "GPU" : "CPU", " beside what runs there, by the plans of the runs. ",
       base_bytes > 0 ? "Leave out the base model, " : "", base_bytes > 0 ? "or " : "",
-      room.device == "cpu" ? "wait until a run ends." : "choose the CPU, or wait until a run ends."));
+      !room.on_gpu ? "wait until a run ends." : "choose the CPU, or wait until a run ends."));
 }
 
 }  // namespace trainer::ui

@@ -21,7 +21,8 @@ ModelsOfRun models_of(const std::filesystem::path& run);
 struct Room {
   std::string device;  // auto, cpu or cuda
   int64_t free = -1;   // bytes that the runs on it will not take; -1: not known
-  std::string note;    // why it is another device than the one that was asked for, or what else runs there
+  bool on_gpu = false;
+  std::string note;  // why it is another device than the one that was asked for, or what else runs there
 };
 
 // Returns the room that runs of this machine leave on a device. auto is the CPU while one of them is on a

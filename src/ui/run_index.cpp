@@ -45,7 +45,7 @@ std::string name_of_run(const fs::path& path, const fs::path& folder, bool is_on
 
 bool goes_on(const RunStatus& status) {
   return status.state == RunPhase::running || status.state == RunPhase::starting ||
-         status.state == RunPhase::silent || status.state == RunPhase::unknown;
+         status.state == RunPhase::silent;
 }
 
 }  // namespace

@@ -1,7 +1,9 @@
 #include <cerrno>
+#include <chrono>
 #include <httplib.h>
 #include <memory>
 #include <sys/socket.h>
+#include <thread>
 
 #include "ui/http/http_job.h"
 
@@ -91,7 +93,12 @@ int trainer_serve_http(trainer::ui::HttpJob& job) {
   } else if (!server.bind_to_port(kHere, job.port)) {
     return errno != 0 ? errno : EADDRINUSE;
   }
-  job.listening(job.port, [&server] { server.stop(); });
+  job.listening(job.port, [&server] {
+    // It can be stopped only once it has begun, which it does right after this call.
+    for (int i = 0; i < 1000 && !server.is_running(); i++)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    server.stop();
+  });
   server.listen_after_bind();
   return 0;
 }
