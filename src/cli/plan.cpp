@@ -47,8 +47,7 @@ void add_plan(CLI::App& command) {
   command.add_flag(
       "--search", options->search,
       "Show what other batch sizes and gradient checkpointing in fewer or more layers need and cost in time, "
-      "and "
-      "which settings save memory");
+      "and which settings save memory");
   command
       .add_option(
           "--gpus", options->gpus,
