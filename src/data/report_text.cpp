@@ -117,7 +117,7 @@ void add_rows(Page& page, const DataReport& report) {
   const int64_t usable = report.rows - report.malformed.count;
   page.row("rows", grouped(report.rows));
   page.row("skipped", rows_text(report.malformed, report.rows));
-  for (const std::string& line : with_reasons(report.malformed)) page.row("", line);
+  for (const NamedRow& row : report.malformed.first) page.row("", concat(row.origin, ": ", row.note));
   if (!report.template_date.empty()) page.row("date", date_text(report));
   const bool changed = report.samples != report.rows;
   page.row("samples", concat(grouped(report.samples), ", ", name_of(report.kind), ": ", report.input_field,

@@ -1,9 +1,7 @@
 #include "data/report_words.h"
 
-#include <algorithm>
 #include <cstdio>
 #include <map>
-#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -136,22 +134,11 @@ bool kind_has_target(DataKind kind) { return kind == DataKind::seq2seq || kind =
 
 bool DataReport::has_target() const { return kind_has_target(kind) || target.lengths.count() > 0; }
 
-std::vector<std::string> with_reasons(const RowCount& rows) {
-  std::vector<std::pair<std::string, RowCount>> groups;  // in the order of their first rows
-  for (const NamedRow& row : rows.first) {
-    auto group = std::ranges::find(groups, row.note, &std::pair<std::string, RowCount>::first);
-    if (group == groups.end()) group = groups.insert(groups.end(), {row.note, {}});
-    group->second.add(row);
-  }
-  std::vector<std::string> lines;
-  for (const auto& [reason, of_it] : groups) lines.push_back(concat(places(of_it), ": ", reason));
-  return lines;
-}
-
 std::string DataReport::malformed_text() const {
-  const std::vector<std::string> lines = with_reasons(malformed);
+  std::vector<std::string> lines;
+  for (const NamedRow& row : malformed.first) lines.push_back(concat(row.origin, ": ", row.note));
   if (malformed.count == 1) return lines.front();
-  const int64_t more = malformed.count - std::ssize(malformed.first);
+  const int64_t more = malformed.count - static_cast<int64_t>(lines.size());
   const char* advice = malformed.count < rows ? " (data.bad_rows: skip leaves them out)" : "";
   return concat(grouped(malformed.count), " of ", grouped(rows), " rows cannot be used", advice, ":\n  ",
                 join(lines, "\n  "), more > 0 ? concat("\n  and ", grouped(more), " more") : "");

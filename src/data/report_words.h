@@ -48,9 +48,6 @@ std::vector<Reason> reasons(const DataReport& report);
 // Why no sample of these data teaches anything.
 std::string why_nothing_to_learn(const DataReport& report, int64_t max_length);
 
-// "a.jsonl:3, :7: its reason", a line for each reason.
-std::vector<std::string> with_reasons(const RowCount& rows);
-
 // Logs the lines, each after `start`; those that warn ("warning: ..." in the line) as warnings.
 void log_report(const std::string& start, const std::vector<std::string>& lines);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <string_view>
 
 #include <nlohmann/json.hpp>
 
@@ -17,6 +18,7 @@
 #include "trainer/text/metrics.h"
 
 #include "base/progress.h"
+#include "base/text.h"
 #include "training/placement.h"
 
 namespace trainer {
@@ -28,6 +30,18 @@ std::vector<int64_t> spread(int64_t size, int64_t limit) {
   std::vector<int64_t> indices;
   for (int64_t i = 0; i < count; i++) indices.push_back(i * size / count);
   return indices;
+}
+
+// What is asked stands at the end of a conversation, after what a system message says to all of them.
+std::string ends_of(std::string_view text, size_t characters) {
+  constexpr size_t kFromBeginning = 40;
+  if (count_characters(text) <= characters) return one_line(text, characters);
+  size_t at = text.size();
+  for (size_t left = characters - kFromBeginning; at > 0 && left > 0;) {
+    const bool begins = (static_cast<unsigned char>(text[--at]) & 0xc0) != 0x80;
+    if (begins) left--;
+  }
+  return one_line(text, kFromBeginning) + " " + one_line(text.substr(at), characters);
 }
 
 GenerationConfig resolved(GenerationConfig generation, const Config& all, const Dataset& data) {
@@ -53,19 +67,6 @@ RetryOptions retry_options(const RecoveryConfig& config, c10::Device device) {
                         size, " at once"));
   };
   return options;
-}
-
-// The question of a chat is at the end of its prompt, and what a T5 is asked to do at the beginning: of a
-// long input, both ends are shown.
-std::string both_ends(const std::string& input, size_t characters) {
-  const std::string text = one_line(input, input.size());
-  std::vector<size_t> starts;  // of the characters
-  for (size_t i = 0; i < text.size(); i++) {
-    if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) starts.push_back(i);
-  }
-  if (starts.size() <= characters) return text;
-  const size_t first = characters / 4, last = characters - first - 3;
-  return concat(text.substr(0, starts[first]), " … ", text.substr(starts[starts.size() - last]));
 }
 
 }  // namespace
@@ -164,7 +165,7 @@ std::vector<std::string> Predictions::lines(int64_t count) const {
   constexpr size_t kWidth = 150;
   std::vector<std::string> out;
   for (size_t i = 0; i < std::min(rows.size(), static_cast<size_t>(count)); i++) {
-    out.push_back("  input       " + both_ends(rows[i].input, kWidth));
+    out.push_back("  input       " + ends_of(rows[i].input, kWidth));
     out.push_back("  target      " + one_line(rows[i].target, kWidth));
     out.push_back("  prediction  " + one_line(rows[i].prediction, kWidth));
   }

@@ -138,7 +138,7 @@ TEST_F(Parquet, BytesAreTextOnlyWhereTheyAreAskedFor) {
   config_.data.input = "picture";
   config_.data.target = "target";
   EXPECT_TRUE(has(error_of([&] { open(golden("pairs.zstd.parquet")); }),
-                  "pairs.zstd.parquet:1, :2, :3, :4, :5: invalid UTF-8"));
+                  "pairs.zstd.parquet:1: invalid UTF-8"));
 }
 
 TEST_F(Parquet, DamageIsNamedByFileRowGroupAndColumn) {

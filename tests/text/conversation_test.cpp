@@ -83,9 +83,9 @@ TEST(Conversations, WeightsAreRemovedFromTheMessages) {
 
 TEST(Conversations, ErrorsNameTheMessage) {
   EXPECT_EQ(problem(R"({"messages": []})"), "\"messages\" is an empty list");
-  EXPECT_EQ(problem(R"({"messages": "hi"})"), "\"messages\" is a string, not a list");
+  EXPECT_EQ(problem(R"({"messages": "hi"})"), "\"messages\" is string, not a list");
   EXPECT_EQ(problem(R"({"messages": [{"role": "user", "content": "q"}, "a"]})"),
-            "message 2 is a string, not an object");
+            "message 2 is string, not an object");
   EXPECT_EQ(problem(R"({"messages": [{"content": "q"}]})"), "message 1 has no \"role\"");
   EXPECT_EQ(problem(R"({"messages": [{"role": 1, "content": "q"}]})"),
             "message 1: \"role\" is a number, not text");

@@ -26,7 +26,7 @@ TEST(PredictionLines, OfALongInputTheBeginningAndTheQuestionAtTheEndAreShown) {
   const std::string shown = shown_input(input + question);
   EXPECT_TRUE(shown.starts_with(system)) << shown;
   EXPECT_TRUE(shown.ends_with(question)) << shown;
-  EXPECT_NE(shown.find(" … "), std::string::npos);
+  EXPECT_NE(shown.find("… "), std::string::npos);
 }
 
 }  // namespace

@@ -167,12 +167,12 @@ Json translated(const Json& message, const std::string& where) {
 
 void add_messages(Conversation& out, const Json& messages, const char* field, bool share_gpt) {
   if (!messages.is_array())
-    throw DataError(concat("\"", field, "\" is ", type_text(messages), ", not a list"));
+    throw DataError(concat("\"", field, "\" is ", messages.type_name(), ", not a list"));
   if (messages.empty()) throw DataError(concat("\"", field, "\" is an empty list"));
   for (size_t i = 0; i < messages.size(); i++) {
     const std::string where = concat("message ", i + 1);
     const Json& message = messages[i];
-    if (!message.is_object()) throw DataError(concat(where, " is ", type_text(message), ", not an object"));
+    if (!message.is_object()) throw DataError(concat(where, " is ", message.type_name(), ", not an object"));
     if (share_gpt && message.contains("from")) {
       add(out, translated(message, where), where);
     } else {
