@@ -44,9 +44,10 @@ void add_plan(CLI::App& command) {
   command.add_option("overrides", options->overrides, "Configuration keys that override the file")
       ->type_name("key=value");
   command.add_flag("--json", options->json, "Print the plan as JSON");
-  command.add_flag("--search", options->search,
-                   "Show what other batch sizes and numbers of recomputed blocks need and cost in time, and "
-                   "which settings save memory");
+  command.add_flag(
+      "--search", options->search,
+      "Show what other batch sizes and gradient checkpointing in fewer or more layers need and cost in time, "
+      "and which settings save memory");
   command
       .add_option(
           "--gpus", options->gpus,

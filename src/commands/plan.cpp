@@ -74,8 +74,8 @@ void print_search(Planner& planner, std::ostream& out) {
   const Unit unit = unit_for(planner.choice(planner.batch_sizes().back(), counts.front()).plan.total());
   out << "\n"
       << unit.name
-      << " of memory and time of a step (1: no block recomputed, one micro-batch, nothing offloaded) by "
-         "batch_size and recomputed blocks:\n  batch_size";
+      << " of memory and time of a step (1: no gradient checkpointing, one micro-batch, nothing "
+         "offloaded) by batch_size and layers with gradient checkpointing:\n  batch_size";
   for (const int64_t blocks : counts) out << std::setw(14) << blocks;
   for (const int64_t size : planner.batch_sizes()) {
     out << "\n  " << std::setw(10) << size;
