@@ -26,8 +26,8 @@ struct PlacedRow {
   Row row;
   std::string where;  // file:line
 };
-// Returns the row of one line. Throws DataError, with the place `where`, for anything but a JSON object and for
-// nesting that no copy survives. `ends_file`: nothing comes behind the line.
+// Returns the row of one line. Throws DataError, with the place `where`, for anything but a JSON object and
+// for nesting that no copy survives. `ends_file`: nothing comes behind the line.
 Row parsed_row(const std::string& line, const std::string& where, bool ends_file);
 
 // Reads rows from a file of any kind that training reads, or lines of JSON from stdin with "-". `cache`: as
@@ -87,7 +87,8 @@ void warn_of_length(const Model& model, const std::vector<int32_t>& prompt, cons
 void chat(const OpenModel& opened, const PromptEncoder& encoder, const GenerationConfig& config,
           const std::vector<std::string>& stops, at::Device device);
 
-// The same for programs: each line is {"messages": [...]}, a whole conversation, or a row with a prompt. Writes lines
+// The same for programs: each line is {"messages": [...]}, a whole conversation, or a row with a prompt.
+// Writes lines
 // {"piece": "..."} as the answer comes, then {"answer": "..."}, or {"error": "..."}. SIGINT ends an answer.
 void answer_json(const OpenModel& opened, const PromptEncoder& encoder, const GenerationConfig& config,
                  const std::vector<std::string>& stops, at::Device device);

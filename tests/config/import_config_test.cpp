@@ -368,44 +368,5 @@ TEST_F(ImportConfigTest, ServicesThatGetTheMetrics) {
   EXPECT_TRUE(contains(all_of(imported(comet)), "Comet: observe.report_to may be wandb, mlflow or trackio"));
 }
 
-TEST_F(ImportConfigTest, AKeyThatComesTwiceIsRefused) {
-  const std::string said = refused("base_model: x\nadapter: lora\nlearning_rate: 0.1\nlearning_rate: 0.2\n");
-  EXPECT_TRUE(contains(said, "theirs.yaml:4:1: learning_rate is given twice; the first is at line 3"))
-      << said;
-  const std::string inner = refused("base_model: x\ndatasets:\n  - path: a\n    path: b\n");
-  EXPECT_TRUE(contains(inner, "theirs.yaml:4:5: path is given twice")) << inner;
-}
-
-TEST_F(ImportConfigTest, AnAliasMayNotContainItself) {
-  for (const char* text :
-       {"base_model: &x\n  a: *x\n", "base_model: &x [*x]\n", "datasets: &x\n  - a: {b: [*x]}\n"}) {
-    const std::string said = refused(text);
-    EXPECT_TRUE(contains(said, "an alias (*name) inside of what it stands for")) << said;
-    EXPECT_FALSE(contains(said, "\n"));
-  }
-}
-
-TEST_F(ImportConfigTest, AliasesMayNotGrowWithoutBounds) {
-  std::string text = "a: &a [x,x,x,x,x,x,x,x,x,x]\n", last = "a";
-  for (const char* name : {"b", "c", "d", "e", "f", "g", "h"}) {
-    text += concat(name, ": &", name, " [*", last);
-    for (int i = 0; i < 9; i++) text += ", *" + last;
-    text += "]\n";
-    last = name;
-  }
-  const std::string said = refused(text + "base_model: *h\nmicro_batch_size: *h\n");
-  EXPECT_TRUE(contains(said, "far more than the file has")) << said.substr(0, 200);
-  EXPECT_LT(said.size(), 300u);
-  // As people use them.
-  const ImportedConfig fine = imported("base_model: m\nmicro_batch_size: &n 2\neval_batch_size: *n\n");
-  EXPECT_TRUE(contains(fine.yaml, "batch_size: 2"));
-}
-
-TEST_F(ImportConfigTest, NestingWithoutEndIsRefused) {
-  const std::string said = refused("base_model: " + std::string(100'000, '[') + "\n");
-  EXPECT_EQ(test::foreign_words(said), "");
-  EXPECT_LT(said.size(), 300u);
-}
-
 }  // namespace
 }  // namespace trainer
