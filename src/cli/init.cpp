@@ -1,4 +1,4 @@
-// trainer init [--model MODEL --data FILE --card SIZE --out FILE]
+// trainer init [--model MODEL --data FILE --gpu SIZE --out FILE]
 #include <filesystem>
 #include <functional>
 #include <iostream>
@@ -115,7 +115,7 @@ void require_words(const InitWords& words) {
   if (words.data.empty()) throw ConfigError("init: --data FILE is required; see trainer init --help");
   if (!words.options.yes && !words.options.ask)
     require_option(words.options.card, "init",
-                   "--card SIZE (24GB, or cpu; --yes takes what this machine has)");
+                   "--gpu SIZE (24GB, or cpu; --yes takes what this machine has)");
 }
 
 void run_init(InitWords& words) {
@@ -166,7 +166,7 @@ void add_init(CLI::App& command) {
           "-d,--data", words->data,
           "Training data: a file, folder or pattern, or a name on the hub; can be given several times")
       ->type_name("FILE");
-  command.add_option("--card", words->options.card, "Memory of the GPU: 24GB; or cpu")->type_name("SIZE");
+  command.add_option("--gpu,--card", words->options.card, "Memory of the GPU: 24GB; or cpu")->type_name("SIZE");
   command
       .add_option(
           "--input", words->options.input,

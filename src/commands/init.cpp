@@ -138,7 +138,7 @@ Chosen choose(const Config& base, const InitOptions& options, int64_t card, cons
       OutOfMemoryError(
           concat("init: this model does not fit into ", bytes_string(limit), " in any way that was tried",
                  options.method == "auto" ? "" : "; leave out --method",
-                 "; take a smaller model or a larger card, or write the file by hand with memory.offload "
+                 "; take a smaller model or a larger GPU, or write the file by hand with memory.offload "
                  "(docs/memory.md)")));
 }
 
@@ -169,7 +169,7 @@ int64_t settle_card(const InitOptions& options) {
   }
   const std::string card = options.card.empty() ? card_of_this_machine() : options.card;
   const std::optional<int64_t> bytes = card_bytes(card);
-  if (!bytes) throw ConfigError(concat("init: --card ", card, ": ", kHow));
+  if (!bytes) throw ConfigError(concat("init: --gpu ", card, ": ", kHow));
   return *bytes;
 }
 
