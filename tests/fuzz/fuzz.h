@@ -30,8 +30,8 @@ inline std::string_view text_of(const uint8_t* data, size_t size) {
 // Ends the process, with what is wrong on stderr, if anything is.
 void require_none(const std::string& wrong, std::string_view message);
 
-// Ends the process if a message has another library's words, or control bytes. The input may have such words
-// itself, as in a name that an error repeats.
+// Ends the process if a message has another library's words. The input may have such words itself, as in a
+// name that an error repeats. Control bytes are made visible where a message is printed.
 void require_own_words(std::string_view input, std::string_view message);
 
 // Calls it; the program's own errors, in its own words, are what a bad file should give.
