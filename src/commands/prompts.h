@@ -24,8 +24,8 @@ struct PlacedRow {
   Row row;
   std::string where;  // file:line
 };
-// Returns the row of one line. Throws DataError, with the place `where`, for anything but a JSON object and for
-// nesting that no copy survives. `ends_file`: nothing comes behind the line.
+// Returns the row of one line. Throws DataError, with the place `where`, for anything but a JSON object and
+// for nesting that no copy survives. `ends_file`: nothing comes behind the line.
 Row parsed_row(const std::string& line, const std::string& where, bool ends_file);
 
 // Reads rows of JSON objects from a file, or from stdin with "-". Throws DataError when malformed or empty.

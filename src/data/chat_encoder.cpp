@@ -72,8 +72,7 @@ Json weights_as_json(const std::vector<float>& weights) {
 
 void warn_without_end(const ChatTemplate& chat_template, const Tokenizer& tokenizer) {
   try {
-    if (const std::string why = why_no_end_is_learned(chat_template, tokenizer); !why.empty())
-      warn_once(why);
+    if (const std::string why = why_no_end_is_learned(chat_template, tokenizer); !why.empty()) warn_once(why);
   } catch (const DataError& error) {  // a template for other conversations
     log::warning(concat("the chat template does not show what ends an answer: ", error.what()));
   }
