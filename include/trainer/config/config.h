@@ -128,8 +128,8 @@ struct LoraConfig {
   int64_t r = 16;
   double lora_alpha = 32;
   double lora_dropout = 0.0;
-  // Module name suffixes, or one regular expression for the whole name, or "all-linear". Empty: PEFT's default
-  // for the model.
+  // Module name suffixes, or one regular expression for the whole name, or "all-linear". Empty: PEFT's
+  // default for the model.
   std::variant<std::string, std::vector<std::string>> target_modules = "all-linear";
   std::variant<std::string, std::vector<std::string>> exclude_modules = std::vector<std::string>{};
   std::vector<int64_t> layers_to_transform;  // empty: all
