@@ -258,8 +258,7 @@ void answer_json(const OpenModel& opened, const PromptEncoder& encoder, const Ge
     interrupted = false;
     try {
       const PlacedRow asked{Row::parse(line, nullptr, /*allow_exceptions=*/false), concat("stdin:", number)};
-      if (!asked.row.is_object())
-        throw DataError(concat(asked.where, ": expected {\"messages\": [...]}"));
+      if (!asked.row.is_object()) throw DataError(concat(asked.where, ": expected {\"messages\": [...]}"));
       const auto show = [&](const std::string& piece) { say("piece", piece); };
       say("answer", answerer.answer(encoder.encode(asked), show));
     } catch (const Error& error) {

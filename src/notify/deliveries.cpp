@@ -22,9 +22,9 @@
 
 #include "trainer/base/strings.h"
 
+#include "base/child_process.h"
 #include "base/progress.h"
 #include "net/http.h"
-#include "base/child_process.h"
 #include "notify/message_format.h"
 
 namespace trainer {

@@ -16,9 +16,9 @@
 #include "trainer/base/strings.h"
 
 #include "base/ask_python.h"
+#include "base/child_process.h"
 #include "base/file_facts.h"
 #include "base/progress.h"
-#include "base/child_process.h"
 
 namespace trainer {
 namespace {
