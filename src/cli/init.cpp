@@ -166,7 +166,8 @@ void add_init(CLI::App& command) {
           "-d,--data", words->data,
           "Training data: a file, folder or pattern, or a name on the hub; can be given several times")
       ->type_name("FILE");
-  command.add_option("--gpu,--card", words->options.card, "Memory of the GPU: 24GB; or cpu")->type_name("SIZE");
+  command.add_option("--gpu,--card", words->options.card, "Memory of the GPU: 24GB; or cpu")
+      ->type_name("SIZE");
   command
       .add_option(
           "--input", words->options.input,

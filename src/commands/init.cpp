@@ -133,13 +133,12 @@ Chosen choose(const Config& base, const InitOptions& options, int64_t card, cons
                      found->plan.num_blocks, " blocks recomputed"));
     return {config, method, found->plan};
   }
-  throw of_family(
-      ErrorCode::oom_plan,
-      OutOfMemoryError(
-          concat("init: this model does not fit into ", bytes_string(limit), " in any way that was tried",
-                 options.method == "auto" ? "" : "; leave out --method",
-                 "; take a smaller model or a larger GPU, or write the file by hand with memory.offload "
-                 "(docs/memory.md)")));
+  throw of_family(ErrorCode::oom_plan,
+                  OutOfMemoryError(concat(
+                      "init: this model does not fit into ", bytes_string(limit),
+                      " in any way that was tried", options.method == "auto" ? "" : "; leave out --method",
+                      "; take a smaller model or a larger GPU, or write the file by hand with memory.offload "
+                      "(docs/memory.md)")));
 }
 
 // The memory of a card in bytes, 0 for cpu. A bare number means GB.
