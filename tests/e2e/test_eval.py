@@ -83,7 +83,7 @@ class Eval(EndToEnd):
     def test_a_bound_is_spread_over_the_data(self):
         file = self.scratch / "some.jsonl"
         measured = self.measure(self.output, self.rows, "--generate", "evaluation.max_samples=5", "evaluation.metrics=[chrf]",
-                                "evaluation.num_beams=2", "--predictions", file)
+                                "evaluation.num_beams=2", "--max-new-tokens", 108, "--predictions", file)
         self.assertEqual(measured["eval_samples"], 24)
         self.assertEqual(measured["eval_generated_samples"], 5)
         self.assertIn("eval_chrf", measured)
@@ -133,7 +133,7 @@ class Eval(EndToEnd):
 
     def test_mistakes(self):
         self.assert_refused(trainer("eval"), 2, "MODEL")
-        self.assert_refused(trainer("eval", self.output), 2, "data.eval")
+        self.assert_refused(trainer("eval", self.model), 2, "data.eval")
         self.assert_refused(trainer("eval", self.output, "no/such.jsonl", "device=cpu"), 3, "no/such.jsonl")
         self.assert_refused(trainer("eval", "no/such/model", self.rows, "device=cpu"), 4, "no/such/model")
         self.assert_refused(trainer("eval", self.output, self.rows, "data.kidn=text"), 2, "data.kind")

@@ -39,7 +39,7 @@ class Offload(EndToEnd):
     def arguments(self, *overrides):
         return ["--config", ROOT / "configs" / "tiny_t5.yaml", f"model.path={self.model}",
                 f"data.train={self.data / 'train.jsonl'}", "device=cpu", "training.num_threads=1", f"max_steps={STEPS}",
-                "logging_steps=1", "optimizer.lr_scheduler_type=constant", *overrides]
+                "logging_steps=1", "optimizer.lr_scheduler_type=constant", "memory.rehearse=true", *overrides]
 
     def run_with(self, name, *overrides):
         output = self.scratch / name
