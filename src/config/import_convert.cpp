@@ -174,18 +174,21 @@ void schedule(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings)
   }
 }
 
+// None is written as such: without a key, there is a warm-up.
 void warmup(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings) {
-  const double steps = keys.take_number(name).value_or(0);
-  if (steps > 0 && steps < 1) {
-    settings.set("optimizer.warmup_ratio", number_as_yaml(steps), name);
-  } else if (steps > 0) {
-    settings.set(ours, std::to_string(std::llround(steps)), name);
+  const std::optional<double> steps = keys.take_number(name);
+  if (!steps) return;
+  if (*steps < 1) {
+    settings.set("optimizer.warmup_ratio", number_as_yaml(std::max(0.0, *steps)), name);
+  } else {
+    settings.set(ours, std::to_string(std::llround(*steps)), name);
   }
 }
 
 void warmup_share(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings) {
-  const double share = keys.take_number(name).value_or(0);
-  if (share > 0 && !settings.has("optimizer.warmup_steps")) settings.set(ours, number_as_yaml(share), name);
+  const std::optional<double> share = keys.take_number(name);
+  if (share && !settings.has("optimizer.warmup_steps"))
+    settings.set(ours, number_as_yaml(std::max(0.0, *share)), name);
 }
 
 void strategy(GivenKeys& keys, Name name, Name ours, ImportedSettings& settings) {

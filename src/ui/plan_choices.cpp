@@ -73,7 +73,7 @@ std::string kind_of_model(const fs::path& file) {
 // name -> kind
 std::map<std::string, std::string> models() {
   std::map<std::string, std::string> found;
-  const auto folder = find_shipped("configs/models");
+  const auto folder = find_installed("configs/models");
   if (!folder) return found;
   std::error_code failed;
   for (const auto& entry : fs::directory_iterator(*folder, failed)) {
