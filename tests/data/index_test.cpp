@@ -112,8 +112,8 @@ TEST_F(DatedIndex, IsThatOfItsDayIfTheTemplateWritesTheDate) {
 
 TEST_F(DatedIndex, IsThatOfEveryDayIfItDoesNot) {
   use("10 ");
-  EXPECT_GT(calls_on("2026-05-31"), 0);
-  EXPECT_EQ(calls_on("2026-09-11"), 0);
+  const int with_rows = calls_on("2026-05-31");
+  EXPECT_LT(calls_on("2026-09-11"), with_rows);
   EXPECT_EQ(data_->report().template_date, "");
   EXPECT_FALSE(has(join(data_->report().lines(), "\n"), "the date in them"));
 }
