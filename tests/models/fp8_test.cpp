@@ -102,7 +102,7 @@ INSTANTIATE_TEST_SUITE_P(Forms, StoredFp8Model, testing::Values("channel", "bloc
 TEST(Fp8Model, HasTheBitsOfItsValuesAsPlainWeights) {
   for (const char* name : {"llama_lora", "t5_v1_1_lora", "phi3_lora", "qwen2_dora"}) {
     for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
-      // In bf16 DoRA multiplies with a plain weight as it is, and sums in another order.
+      // DoRA's norm is that of the values in fp32, before they are rounded to bf16.
       if (std::string(name) == "qwen2_dora" && type == at::kBFloat16) continue;
       SCOPED_TRACE(testing::Message() << name << " " << type);
       const Golden in_fp8(name, type, kInFp8), plain(name, type);
