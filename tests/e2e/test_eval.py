@@ -138,7 +138,8 @@ class Eval(EndToEnd):
         self.assert_refused(trainer("eval", "no/such/model", self.rows, "device=cpu"), 4, "no/such/model")
         self.assert_refused(trainer("eval", self.output, self.rows, "data.kidn=text"), 2, "data.kind")
         self.assert_refused(trainer("eval", self.output, self.rows, "evaluation.metrics=[bleu, meteor]"), 2, "evaluation.metrics", "meteor")
-        self.assert_refused(trainer("eval", self.output, self.rows, "--predictions", "x.jsonl"), 2, "--generate")
+        self.assert_refused(trainer("eval", self.output, self.rows, "evaluation.generate=false", "--predictions", "x.jsonl"), 2,
+                            "--generate")
         self.assert_refused(self.train("tiny_t5.yaml", self.scratch / "never", "evaluation.generate=true"), 2, "training.eval_strategy")
 
 

@@ -185,6 +185,8 @@ TEST(UiRuns, OnlyRunsThatRunHereCanBeStopped) {
 }
 
 TEST(UiPlan, ChoicesBecomeArgumentsAndNothingElseDoes) {
+  const fs::path before = fs::current_path();
+  fs::current_path(SOURCE_DIR);  // configs/models is looked for there, or beside the program
   const Json choices = plan_choices();
   EXPECT_GT(choices["models"].size(), 20u);
   const auto arguments = plan_arguments(
@@ -203,6 +205,7 @@ TEST(UiPlan, ChoicesBecomeArgumentsAndNothingElseDoes) {
         Bad{{"model", "qwen2.5-7b"}, {"length", "-1"}}, Bad{{"model", "qwen2.5-7b"}, {"length", "1e9"}},
         Bad{{"model", "qwen2.5-7b"}, {"batch", "4 x=y"}}})
     EXPECT_THROW(plan_arguments(bad), ConfigError);
+  fs::current_path(before);
 }
 
 }  // namespace
