@@ -87,7 +87,7 @@ TEST_P(StoredFp8Model, StaysInTheFileAndIsPlannedToTheByte) {
   const auto model = load_model(directory, {at::kCPU, at::kBFloat16, false}, &report);
   expect_planned_bytes(*model, *model_on_meta(directory, at::kBFloat16, false));
   EXPECT_EQ(report.quantised, 7);
-  EXPECT_TRUE(contains(report.line(), "7 weights kept in FP8")) << report.line();
+  EXPECT_TRUE(contains(report.line(), "7 matrices kept in FP8")) << report.line();
   EXPECT_GE(report.mapped_bytes, report.quantised_bytes * 9 / 10);
   // Without files config.json tells how scales lie.
   const test::TemporaryDirectory only_config;
