@@ -42,7 +42,7 @@ class Fp8(EndToEnd):
         return [json.loads(line)["prediction"] for line in result.stdout.splitlines()]
 
     def test_trains_and_says_once_how_it_multiplies(self):
-        self.assertIn("weights kept in FP8", self.result.stderr)
+        self.assertIn("matrices kept in FP8", self.result.stderr)
         self.assertEqual(self.result.stderr.count("weights in FP8 are widened when they are multiplied on the CPU"), 1)
         losses = [row["loss"] for row in read_rows(self.output / "metrics.jsonl") if row["kind"] == "train"]
         self.assertLess(losses[-1], losses[0])

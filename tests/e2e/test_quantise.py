@@ -26,7 +26,7 @@ class Quantised(EndToEnd):
 
     def test_trains_and_warns_that_the_model_is_small(self):
         self.assert_done(self.result)
-        self.assertIn("weights kept in NF4", self.result.stderr)
+        self.assertIn("matrices kept in NF4", self.result.stderr)
         self.assertIn("model.quantize: nf4: this model has", self.result.stderr)
         losses = [row["loss"] for row in read_rows(self.output / "metrics.jsonl") if row["kind"] == "train"]
         self.assertLess(losses[-1], losses[0])
