@@ -67,7 +67,7 @@ class Status(EndToEnd):
                     "host"):
             self.assertIn(key, status)
         self.assertEqual(status["memory_limit"], 4e9)
-        for words in ("state          running\n", "/1,000,000 (0 %)", "tok/s", "of 4.00 GB", "evaluation     "):
+        for words in ("state            running\n", "/1,000,000 (0 %)", "tok/s", "of 4.00 GB", "evaluation     "):
             self.assertIn(words, text.stdout)
 
     def test_status_json_is_written_again_and_again(self):

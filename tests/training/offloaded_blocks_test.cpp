@@ -143,7 +143,7 @@ const std::vector<OffloadCase>& cases() {
       {"llama", true, at::kFloat, [](Config& c) { c.lora->use_dora = true; }, Quantisation{false}},
       {"llama_nf4", true, at::kFloat, [](Config& c) { c.training.batch_size = 1; }, std::nullopt, "stored"},
       {"phi3", true, at::kBFloat16, [](Config&) {}, Quantisation{.format = "fp8"}},
-      {"llama_fp8", true, at::kFloat, [](Config&) {}, std::nullopt, "block"},
+      {"llama_fp8", true, at::kFloat, [](Config& c) { c.training.batch_size = 1; }, std::nullopt, "block"},
   };
   return all;
 }
