@@ -22,6 +22,7 @@
 #include "commands/init_rows.h"
 #include "commands/init_yaml.h"
 #include "commands/library.h"
+#include "commands/plan_cards.h"
 #include "config/keys.h"
 #include "config/memory_file.h"
 #include "config/weight_formats.h"
@@ -129,8 +130,8 @@ Chosen choose(const Config& base, const InitOptions& options, int64_t card, cons
     if (blocks == 0 || blocks == found->plan.num_blocks)
       config.memory.gradient_checkpointing = Recompute(blocks != 0);
     log::info(concat(method.name, " (", method.optimizer, "): ", bytes_string(found->plan.total()), " of ",
-                     bytes_string(limit), ", batch_size ", found->plan.batch_size, ", ", blocks, " of ",
-                     found->plan.num_blocks, " blocks recomputed"));
+                     bytes_string(limit), ", batch_size ", found->plan.batch_size, ", ",
+                     recomputed_text(found->plan)));
     return {config, method, found->plan};
   }
   throw of_family(ErrorCode::oom_plan,
