@@ -169,7 +169,7 @@ Room room_beside_runs(RunIndex& index, LiveRuns& live, const std::string& device
   std::vector<std::string> names;
   for (const Training& training : trainings) {
     if (training.on_gpu != on_gpu) continue;
-    room.free -= training.growth;
+    room.free = std::max<int64_t>(0, room.free - training.growth);  // below 0 would say that it is not known
     names.push_back(training.name);
   }
   if (!names.empty() && room.note.empty())
@@ -185,7 +185,7 @@ void require_room(const Room& room, int64_t result_bytes, int64_t base_bytes) {
   if (room.free < 0 || needed <= room.free) return;
   throw OutOfMemoryError(concat(
       "There is no room to chat: ", base_bytes > 0 ? "both models need" : "the model needs", " about ",
-      bytes_string(needed), ", and ", bytes_string(std::max<int64_t>(0, room.free)), " are free on the ",
+      bytes_string(needed), ", and ", bytes_string(room.free), " are free on the ",
       room.on_gpu ? "GPU" : "CPU", " beside what runs there, by the plans of the runs. ",
       base_bytes > 0 ? "Leave out the base model, " : "", base_bytes > 0 ? "or " : "",
       !room.on_gpu ? "wait until a run ends." : "choose the CPU, or wait until a run ends."));

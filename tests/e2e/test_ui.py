@@ -60,6 +60,11 @@ class Access(Scratch):
             self.assertEqual(headers["referrer-policy"], "no-referrer")
             self.assertNotIn("access-control-allow-origin", headers)
 
+    def test_a_part_of_a_file_is_called_one(self):
+        status, headers, text = self.ui.request(self.ui.home + "ui.js", Range="bytes=0-9")
+        self.assertEqual((status, len(text)), (206, 10))
+        self.assertTrue(headers["content-range"].startswith("bytes 0-9/"))
+
     def test_it_listens_on_this_machine_only(self):
         listening = subprocess.run(["cat", "/proc/net/tcp", "/proc/net/tcp6"], capture_output=True, text=True).stdout
         places = [line.split()[1] for line in listening.splitlines() if line.split()[3:4] == ["0A"] and line.split()[1].endswith(f":{self.ui.port:04X}")]

@@ -25,7 +25,7 @@ HttpRequest request_of(const Request& given) {
 }
 
 void fill(Response& response, HttpResponse given) {
-  response.status = given.status;
+  if (given.status != 200) response.status = given.status;  // 200 is its own, or 206 for a part (Range)
   for (const auto& [name, value] : given.headers) response.set_header(name, value);
   if (given.stream) {
     response.set_chunked_content_provider(
