@@ -10,6 +10,7 @@
 #include "trainer/text/chat_template.h"
 
 #include "base/foreign_errors.h"
+#include "base/shell_word.h"
 #include "base/text.h"
 #include "formats/run_status.h"
 
@@ -22,14 +23,7 @@ constexpr size_t kMostEntries = 1000;  // of a folder that are looked at
 constexpr size_t kMostShown = 5;
 
 // As a user would write it in a shell.
-std::string as_argument(const fs::path& path) {
-  const std::string text = path.string();
-  const bool plain = text.find_first_of(" '\"\\$`!*?[](){}<>|;&#~\t\n") == std::string::npos;
-  if (plain) return text;
-  std::string quoted = "'";
-  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return printable(quoted + "'");
-}
+std::string as_argument(const fs::path& path) { return printable(shell_word(path.string())); }
 
 // A file of another program has other sections.
 bool looks_like_configuration(const fs::path& file) {

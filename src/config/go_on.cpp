@@ -1,14 +1,12 @@
 #include "config/go_on.h"
 
-#include <algorithm>
-#include <cctype>
-#include <string_view>
 #include <vector>
 
 #include "trainer/base/error.h"
 #include "trainer/base/rank_place.h"
 #include "trainer/base/strings.h"
 
+#include "base/shell_word.h"
 #include "config/value.h"
 #include "config/webhook.h"
 
@@ -16,11 +14,6 @@ namespace trainer {
 namespace {
 
 namespace fs = std::filesystem;
-
-bool is_plain_in_shell(char c) {
-  return std::isalnum(static_cast<unsigned char>(c)) ||
-         std::string_view("_-./=:,@%+").find(c) != std::string_view::npos;
-}
 
 bool is_same_place(const fs::path& one, const fs::path& other) {
   std::error_code ignored;
@@ -50,13 +43,6 @@ std::vector<std::string> changes_to_go_on(const Config& config, const fs::path& 
 }
 
 }  // namespace
-
-std::string shell_word(const std::string& word) {
-  if (!word.empty() && std::ranges::all_of(word, is_plain_in_shell)) return word;
-  std::string out = "'";
-  for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
 
 std::string go_on_command(const Config& config, const fs::path& directory) {
   const RankPlace place = place_or_alone();

@@ -8,9 +8,6 @@
 
 namespace trainer {
 
-// A word of a command line, quoted for a shell where it must be.
-std::string shell_word(const std::string& word);
-
 // Returns the command for the run whose configuration is in `directory`, to be typed where the run was
 // started: "trainer --config runs/a/config.yaml", with what must be otherwise than that file says. For
 // processes that another launcher has started, how to get there again is said in words.

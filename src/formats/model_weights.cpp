@@ -16,6 +16,7 @@
 
 #include "base/checked_name.h"
 #include "base/file_facts.h"
+#include "base/shell_word.h"
 #include "base/text.h"
 #include "formats/json_file.h"
 #include "formats/model_limits.h"
@@ -24,13 +25,6 @@ namespace trainer {
 namespace {
 
 namespace fs = std::filesystem;
-
-// Quotes a text as one word of a POSIX shell.
-std::string shell_quoted(const std::string& text) {
-  std::string quoted = "'";
-  for (char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
-}
 
 // Returns the class that config.json names, because AutoModel would drop the output head.
 std::string model_class(const fs::path& directory) {
@@ -50,7 +44,7 @@ std::string model_class(const fs::path& directory) {
 std::string model_conversion_command(const fs::path& directory) {
   return concat("python3 -c \"import sys, transformers as t; t.", model_class(directory),
                 ".from_pretrained(sys.argv[1], torch_dtype='auto').save_pretrained(sys.argv[1])\" ",
-                shell_quoted(directory.string()));
+                shell_word(directory.string()));
 }
 
 std::string adapter_conversion_command(const fs::path& directory) {
@@ -59,7 +53,7 @@ std::string adapter_conversion_command(const fs::path& directory) {
       "w = torch.load(d + 'bin', map_location='cpu', weights_only=True); "
       "s.save_file({k: v.clone().contiguous() for k, v in w.items()}, d + 'safetensors', {'format': "
       "'pt'})\" ",
-      shell_quoted(directory.string()));
+      shell_word(directory.string()));
 }
 
 std::vector<std::string> files_ending_in(const fs::path& directory, const std::string& ending) {

@@ -20,7 +20,7 @@
 
 #include "base/ending.h"
 #include "base/progress.h"
-#include "config/go_on.h"
+#include "base/shell_word.h"
 #include "config/webhook.h"
 #include "notify/deliveries.h"
 #include "notify/outbox.h"

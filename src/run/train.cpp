@@ -17,9 +17,11 @@
 #include "trainer/memory/oom.h"
 #include "trainer/memory/summary.h"
 #include "trainer/parallel/ranks.h"
+#include "trainer/text/chat_template.h"
 
 #include "base/ending.h"
 #include "base/progress.h"
+#include "base/shell_word.h"
 #include "base/text.h"
 #include "config/go_on.h"
 #include "data/measure.h"
@@ -143,7 +145,11 @@ OutputDirectory open_output(const Config& config, const Ranks& ranks) {
   return std::move(*output);
 }
 
-void say_how_to_train_longer(const Config& config, const std::filesystem::path& directory) {
+void say_what_can_follow(const Config& config, const std::filesystem::path& directory) {
+  const std::string result = shell_word(directory.string());
+  log::info(concat("to try it: ", has_chat_template(directory)
+                                      ? concat("trainer chat ", result)
+                                      : concat("trainer generate ", result, " 'a prompt'")));
   log::info(
       step_to_go_on_from(directory)
           ? concat("to train longer: ", longer_run_command(config, directory))
@@ -163,7 +169,7 @@ void run_training(const Config& asked, const std::vector<MetricSink*>& sinks, No
   if (start.is_complete) {
     log::info(concat("this run is complete after ", grouped(start.position.step),
                      " steps: ", output.directory().string(), "; there is nothing left to do"));
-    say_how_to_train_longer(asked, output.directory());
+    say_what_can_follow(asked, output.directory());
     return;
   }
   check_same_files(asked, ranks);
@@ -189,7 +195,7 @@ void run_training(const Config& asked, const std::vector<MetricSink*>& sinks, No
   output.end(RunPhase::finished, 0, "");
   log::info(concat(ranks.alone() ? "memory: " : "memory of rank 0: ", memory_summary(parts.device).text()));
   log::info(concat("done: ", output.directory().string()));
-  say_how_to_train_longer(asked, output.directory());
+  say_what_can_follow(asked, output.directory());
 }
 
 // A rank other than 0 shows nothing and tells nobody.

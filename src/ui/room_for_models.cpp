@@ -183,12 +183,12 @@ void require_room(const Room& room, int64_t result_bytes, int64_t base_bytes) {
   const int64_t models = result_bytes + base_bytes;
   const int64_t needed = models + models / 10 + (base_bytes > 0 ? 600'000'000 : 300'000'000);
   if (room.free < 0 || needed <= room.free) return;
-  throw OutOfMemoryError(concat(
-      "There is no room to chat: ", base_bytes > 0 ? "both models need" : "the model needs", " about ",
-      bytes_string(needed), ", and ", bytes_string(room.free), " are free on the ",
-      room.on_gpu ? "GPU" : "CPU", " beside what runs there, by the plans of the runs. ",
-      base_bytes > 0 ? "Leave out the base model, " : "", base_bytes > 0 ? "or " : "",
-      !room.on_gpu ? "wait until a run ends." : "choose the CPU, or wait until a run ends."));
+  throw OutOfMemoryError(
+      concat("There is no room to chat: ", base_bytes > 0 ? "both models need" : "the model needs", " about ",
+             bytes_string(needed), ", and ", bytes_string(room.free), " are free on the ",
+             room.on_gpu ? "GPU" : "CPU", " beside what runs there, by the plans of the runs. ",
+             base_bytes > 0 ? "Leave out the base model, " : "", base_bytes > 0 ? "or " : "",
+             !room.on_gpu ? "wait until a run ends." : "choose the CPU, or wait until a run ends."));
 }
 
 }  // namespace trainer::ui

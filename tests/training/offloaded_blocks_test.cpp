@@ -35,7 +35,8 @@ struct OffloadCase {
 
 // A run on a golden's model and data. Two of the same case are equal.
 struct OffloadedRun {
-  OffloadedRun(const OffloadCase& c, const Offload& offload) : batch(Golden(c.name, at::kFloat, std::nullopt, c.form).batch) {
+  OffloadedRun(const OffloadCase& c, const Offload& offload)
+      : batch(Golden(c.name, at::kFloat, std::nullopt, c.form).batch) {
     config.optimizer.learning_rate = 1e-3;
     config.optimizer.lr_scheduler_type = SchedulerType::constant;
     config.training.batch_size = 2;
