@@ -151,7 +151,7 @@ class BestModel : public testing::Test {
   Config config(const std::string& name, int64_t steps, const std::string& more = "seed=42") const {
     return tiny_.config(
         name, {"data.eval=0.2", "training.eval_strategy=steps", "training.eval_steps=1",
-               "save.strategy=steps", "save.steps=1", "save.total_limit=null",
+               "save.strategy=steps", "save.steps=1", "save.total_limit=0",
                "training.load_best_model_at_end=true", "optimizer.learning_rate=1",
                "optimizer.lr_scheduler_type=constant", "training.max_steps=" + std::to_string(steps), more});
   }
