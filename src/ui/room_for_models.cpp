@@ -53,9 +53,23 @@ bool converses(const fs::path& directory) {
   }
 }
 
+// The folder that a run was started in, whose paths its configuration has; "" if that does not say.
+fs::path started_in(const fs::path& run, const fs::path& output) {
+  if (output.empty() || output.is_absolute()) return "";
+  fs::path folder = fs::absolute(run / "").lexically_normal().parent_path();
+  for (fs::path rest = (output / "").lexically_normal().parent_path(); !rest.empty(); rest = rest.parent_path()) {
+    if (folder.filename() != rest.filename()) return "";  // it was moved
+    folder = folder.parent_path();
+  }
+  return folder;
+}
+
 std::string base_of(const fs::path& run) {
   try {
-    return load_config((run / "config.yaml").string(), {}).model.path;
+    const Config config = load_config((run / "config.yaml").string(), {});
+    const fs::path folder = started_in(run, config.output_dir), there = folder / config.model.path;
+    std::error_code ignored;
+    return !folder.empty() && fs::is_directory(there, ignored) ? there.string() : config.model.path;
   } catch (const Error&) {
     return "";
   }

@@ -20,6 +20,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr double kIdleSeconds = 600;
 constexpr size_t kMostTalks = 3;
+constexpr std::chrono::seconds kLastPiece{5};  // an answer that was stopped ends with its next piece
 
 double running_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -70,7 +71,7 @@ void Talks::Side::end(int signal) {
 }
 
 void Talks::Side::answer(const Json& messages, const HttpWrite& write) {
-  const std::unique_lock one_at_a_time(answers, std::try_to_lock);
+  const std::unique_lock one_at_a_time(answers, kLastPiece);
   if (!one_at_a_time) {
     write(line_of("error", "It still answers the message before."));
     return;

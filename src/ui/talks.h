@@ -45,8 +45,8 @@ class Talks {
     std::string key, model;
     bool converses = false;
     std::vector<std::string> arguments;
-    std::mutex answers;  // one at a time
-    std::mutex starts;   // guards `program`
+    std::timed_mutex answers;  // one at a time
+    std::mutex starts;         // guards `program`
     std::shared_ptr<OwnProgram> program;
 
     std::shared_ptr<OwnProgram> opened();

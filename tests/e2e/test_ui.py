@@ -1,4 +1,5 @@
 """`trainer ui` by plain HTTP: who is answered, and with what; test_ui_page.py looks at its page."""
+import http.client
 import json
 import os
 import pathlib
@@ -160,6 +161,14 @@ class Runs(Scratch):
         self.assertIn("is not a directory", refused.stderr)
         self.assertEqual(trainer("ui", "--port", "70000").returncode, 2)
 
+    def test_a_base_is_found_from_where_the_run_was_started(self):
+        (self.scratch / "my-model").mkdir()
+        for name, output in (("one", "runs/one"), ("moved", "elsewhere/moved"), ("named", "/nowhere")):
+            make_run(self.runs / name, config=f"model:\n  path: my-model\ndata:\n  train: rows.jsonl\noutput_dir: {output}\n")
+        with ServedUi(self.runs) as ui:
+            bases = {name: ui.get("api/chat", id=id)[1]["base"] for name, id in ui.ids().items()}
+        self.assertEqual(bases, {"one": str(self.scratch / "my-model"), "moved": "my-model", "named": "my-model"})
+
     def test_a_port_that_is_in_use(self):
         self.runs.mkdir()
         with ServedUi(self.runs) as first:
@@ -267,6 +276,18 @@ class Works(EndToEnd):
             self.assertEqual(children(), [], "the models are freed")
             status, said = ui.post("api/chat/say", talk=opened[0]["talk"], side="base", messages=[{"role": "user", "content": prompt}])
             self.assertEqual((status, said[0]["error"]), (404, "This conversation was closed. Open it again."))
+
+    def test_an_answer_that_is_left_makes_room_for_the_next(self):
+        with ServedUi(self.runs) as ui:
+            opened = ui.post("api/chat/open", run=ui.ids()["done"], device="cpu", max_new_tokens=2000)[1][0]
+            asked = {"talk": opened["talk"], "side": "result", "messages": [{"role": "user", "content": "Please bake peas."}]}
+            for _ in range(2):  # the first is left after its first piece
+                connection = http.client.HTTPConnection("127.0.0.1", ui.port, timeout=60)
+                connection.request("POST", ui.home + "api/chat/say", json.dumps(asked))
+                answer = connection.getresponse()
+                self.assertIn("piece", json.loads(answer.readline()))
+                answer.close()
+                connection.close()
 
     def test_chat_that_cannot_be(self):
         run = make_run(self.runs / "without-model")

@@ -20,10 +20,10 @@ function planResult(plan, card, cards) {
       plan.offloaded && figure("In the host's memory", bytes(plan.offloaded.total), "offloaded")),
     el("h2", null, "Where it goes"), bar,
     el("h2", null, "On every card"),
-    table(["Card", "For example", "", {text: "Left", class: "number"}, "The fastest that fits"], plan.gpus.map((gpu, i) => [
-      {text: cards[i].size === card ? el("b", null, cards[i].size) : cards[i].size, class: "name"}, {text: cards[i].examples, class: "soft"},
+    table(["Card", {text: "For example", class: "wide"}, "", {text: "Left", class: "number"}, "The fastest that fits"], plan.gpus.map((gpu, i) => [
+      {text: cards[i].size === card ? el("b", null, cards[i].size) : cards[i].size, class: "name"}, {text: cards[i].examples, class: "soft wide"},
       gpu.fits ? el("span", {class: "finished"}, "fits") : el("span", {class: "stopped"}, "does not fit"),
-      number(gpu.fits ? bytes(.95 * gpu.memory - gpu.total) : "–"), fastest(gpu)])),
+      number(gpu.fits ? bytes(.95 * gpu.memory - gpu.total) : "–"), {text: fastest(gpu), class: "words"}])),
     el("h2", null, "The same in a terminal"), el("pre", {class: "block mono"}, ["trainer", "plan", ...plan.command.map(quoted)].join(" "))];
 }
 
