@@ -163,7 +163,7 @@ const totalSteps = run => {
 const scoreName = key => ({eval_loss: "Evaluation loss", eval_token_accuracy: "Token accuracy", eval_exact_match: "Exact match", eval_f1: "F1",
   eval_rouge1: "ROUGE-1", eval_rouge2: "ROUGE-2", eval_rougeL: "ROUGE-L", eval_bleu: "BLEU", eval_chrf: "chrF",
   eval_json_valid: "Valid JSON", eval_json_match: "Equal JSON", eval_gen_len: "Tokens of an answer"}[key] || key.replace(/^eval_/, "").replaceAll("_", " "));
-const bestOf = key => "Best " + scoreName(key).replace(/^[A-Z](?=[a-z])/, first => first.toLowerCase());
+const bestName = key => "Best " + scoreName(key).replace(/^[A-Z](?=[a-z])/, first => first.toLowerCase());
 const NO_SCORES = new Set(["eval_perplexity", "eval_samples", "eval_supervised_tokens", "eval_seconds", "eval_generated_samples", "eval_generation_seconds"]);
 
 function badge(run) {
@@ -182,7 +182,7 @@ function figuresOf(run) {
     figure("Step", whole(run.step) + (total ? " / " + whole(total) : ""), last.epoch !== undefined ? "epoch " + digits(last.epoch) : null, total ? run.step / total : null),
     figure("Loss", digits(recent(loss)), loss.length ? "first " + digits(loss.find(isNumber)) : null),
     best && figure("Best evaluation loss", digits(best.eval_loss), "at step " + whole(best.step)),
-    bestScore && figure(bestOf(score), digits(bestScore[score]), "at step " + whole(bestScore.step)),
+    bestScore && figure(bestName(score), digits(bestScore[score]), "at step " + whole(bestScore.step)),
     isNumber((run.status || {}).seconds_left) && figure("Left", duration(run.status.seconds_left)),
     figure("Time", duration(last.seconds), isNumber(last.tokens) ? brief(last.tokens) + " tokens" : null),
     figure("Speed", brief(recent(series(run, "tokens_per_second")) ?? 0) + " tok/s", null),
@@ -204,7 +204,7 @@ function comparisonPart() {
     differing.length ? table(["Key", ...heads], differing.map(key => [el("code", null, key), ...values.map(map => el("code", null, map.get(key) ?? "–"))]))
       : el("p", {class: "soft"}, "No key of the configuration differs, or it could not be read."),
     el("h2", null, "Results"),
-    table(["Run", "", ...["Steps", "Loss", ...shown.map(key => bestOf(key)), "Time", "tok/s", "Memory peak"].map(text => ({text, class: "number"}))],
+    table(["Run", "", ...["Steps", "Loss", ...shown.map(key => bestName(key)), "Time", "tok/s", "Memory peak"].map(text => ({text, class: "number"}))],
       runs.map((run, i) => [
         {class: "name", text: el("label", {class: "swatched"}, el("input", {type: "checkbox", checked: !shared.hidden.has(i), "aria-label": "show " + run.name, onchange: event => {
           event.target.checked ? shared.hidden.delete(i) : shared.hidden.add(i);
