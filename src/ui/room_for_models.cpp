@@ -57,7 +57,8 @@ bool converses(const fs::path& directory) {
 fs::path started_in(const fs::path& run, const fs::path& output) {
   if (output.empty() || output.is_absolute()) return "";
   fs::path folder = fs::absolute(run / "").lexically_normal().parent_path();
-  for (fs::path rest = (output / "").lexically_normal().parent_path(); !rest.empty(); rest = rest.parent_path()) {
+  for (fs::path rest = (output / "").lexically_normal().parent_path(); !rest.empty();
+       rest = rest.parent_path()) {
     if (folder.filename() != rest.filename()) return "";  // it was moved
     folder = folder.parent_path();
   }
