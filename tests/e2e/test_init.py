@@ -290,7 +290,7 @@ class AnyRows(EndToEnd):
         path = self.table("unclear.csv", ["a", "b", "c"], [(*pair, "x") for pair in QUESTIONS])
         terminal = PseudoTerminal([TRAINER, "init", "--out", "six.yaml"], width=300, cwd=folder)
         for question, answer in (("Model", self.t5), ("Training data", path), ("Input: a column", "{a}!"), ("Answer", "d"),
-                                 ("there is no column \"d\"", "b"), ("Memory of the card", "cpu"), ("Write six.yaml?", "")):
+                                 ("there is no column \"d\"", "b"), ("Memory of the GPU", "cpu"), ("Write six.yaml?", "")):
             terminal.wait_until(lambda: question in terminal.raw.decode(), question)
             terminal.press(f"{answer}\n".encode())
         self.assertEqual(terminal.finish(), 0, terminal.raw.decode())
