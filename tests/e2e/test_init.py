@@ -89,7 +89,7 @@ class Init(EndToEnd):
                 shown = b""
                 os.write(ours, answer + b"\n")
             if end is not None:
-                while b"card" not in shown:  # the last question
+                while b"of the GPU" not in shown:  # the last question
                     shown += os.read(ours, 65536)
                 program.send_signal(end)
             while True:
@@ -102,7 +102,7 @@ class Init(EndToEnd):
 
     def test_a_terminal_is_asked(self):
         data = str(self.data / "train.jsonl").encode()
-        answers = [(b"Model", str(self.model).encode()), (b"data", b"missing.jsonl"), (b"does not exist", data), (b"card", b"huge"),
+        answers = [(b"Model", str(self.model).encode()), (b"data", b"missing.jsonl"), (b"does not exist", data), (b"of the GPU", b"huge"),
                    (b"such as", b"8GB"), (b"Write asked.yaml?", b"")]
         code, files, shown = self.ask(answers)
         self.assertEqual((code, files), (0, ["asked.yaml"]), shown)
@@ -112,7 +112,7 @@ class Init(EndToEnd):
         for end in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
             code, files, _ = self.ask([(b"Model", str(self.model).encode()), (b"data", data)], end)
             self.assertEqual((code, files), (-end, []))
-        answers = [(b"Model", str(self.model).encode()), (b"data", data), (b"card", b"8GB"), (b"Write asked.yaml?", b"no")]
+        answers = [(b"Model", str(self.model).encode()), (b"data", data), (b"of the GPU", b"8GB"), (b"Write asked.yaml?", b"no")]
         self.assertEqual(self.ask(answers)[:2], (0, []))
 
     def test_ctrl_c_at_any_question_leaves_nothing(self):
