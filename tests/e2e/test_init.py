@@ -68,8 +68,8 @@ class Init(EndToEnd):
 
     def test_what_is_missing_is_named(self):
         for arguments, word in (([], "--model"), (["--model", self.model], "--data"),
-                                (["--model", self.model, "--data", "x.jsonl"], "--card"),
-                                (["--model", self.model, "--data", "x.jsonl", "--card", "big"], "--card")):
+                                (["--model", self.model, "--data", "x.jsonl"], "--gpu"),
+                                (["--model", self.model, "--data", "x.jsonl", "--card", "big"], "--gpu")):
             with self.subTest(arguments):
                 self.assert_refused(trainer("init", *arguments), 2, word)
 
