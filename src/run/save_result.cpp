@@ -144,8 +144,7 @@ void save_alone(RunParts& parts, const RunProgress& progress, Checkpoints& check
     checkpoints.mark_good(step);  // no later step will show it
   } catch (const FormatError& error) {
     throw of_family(error.family().value_or(ErrorCode::files),
-                    FormatError(concat(error.what(), "; the result is not saved. When this is fixed: ",
-                                       checkpoints.last_text())));
+                    FormatError(concat(error.what(), "; the result is not saved. ", checkpoints.last_text())));
   }
 }
 

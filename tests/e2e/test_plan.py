@@ -81,11 +81,12 @@ class Plan(EndToEnd):
             config.pop("layer_types", None)
             with tempfile.TemporaryDirectory() as model:
                 (pathlib.Path(model) / "config.json").write_text(json.dumps({**config, **sizes}))
-                for method in ("lora=null", "lora.r=8", "lora.use_dora=true"):
+                attention = "[q, v]" if preset == "tiny_t5.yaml" else "[q_proj, v_proj]"
+                for method in (["lora=null"], ["lora.r=8"], ["lora.use_dora=true", f"lora.target_modules={attention}"]):
                     for device in ("cpu", "cuda"):
                         with self.subTest(sizes=sizes, method=method, device=device):
                             process = subprocess.Popen(
-                                [TRAINER, "plan", "--config", ROOT / "configs" / preset, f"model.path={model}", method,
+                                [TRAINER, "plan", "--config", ROOT / "configs" / preset, f"model.path={model}", *method,
                                  f"device={device}", "training.num_threads=1"], stdout=subprocess.DEVNULL)
                             _, status, usage = os.wait4(process.pid, 0)
                             process.returncode = os.waitstatus_to_exitcode(status)
