@@ -128,7 +128,7 @@ def commands(model, data):
     def train(place):
         return (*preset, f"output_dir={place / 'out'}", f"data.cache={place / 'cache'}", f"data.eval={data / 'heldout.jsonl'}",
                 "device=cpu", "training.num_threads=2", "lora.r=4", "lora.target_modules=[q, v]", "max_steps=6", "save.strategy=steps", "save.steps=2",
-                "training.eval_strategy=steps", "training.eval_steps=3")
+                "training.eval_strategy=steps", "training.eval_steps=3", "memory.rehearse=true")
     return (
         Command("train", train, lambda out, place: place / "out"),
         Command("data", lambda place: ("data", *preset, f"data.cache={place / 'cache'}"), lambda out, place: out),
