@@ -112,7 +112,7 @@ BF16_CASES = [
 
 # Adapters that trainer initialises itself.
 FRESH_CASES = [
-    Case("t5_v1_1_fresh_lora", "t5_v1_1", {"r": 4, "lora_alpha": 12, "use_rslora": True}, steps=2, warmup=0),
+    Case("t5_v1_1_fresh_lora", "t5_v1_1", {"r": 4, "lora_alpha": 12, "use_rslora": True, "target_modules": ["q", "v"]}, steps=2, warmup=0),
     Case("qwen3_fresh_lora", "qwen3", LORA_ALL, steps=2, warmup=0),
     Case("qwen2_fresh_dora", "qwen2", LORA_ALL | {"use_dora": True}, steps=2, warmup=0),
 ]
