@@ -143,8 +143,9 @@ void save_alone(RunParts& parts, const RunProgress& progress, Checkpoints& check
                      duration_string(seconds)));
     checkpoints.mark_good(step);  // no later step will show it
   } catch (const FormatError& error) {
-    throw of_family(error.family().value_or(ErrorCode::files),
-                    FormatError(concat(error.what(), "; the result is not saved. ", checkpoints.last_text())));
+    throw of_family(
+        error.family().value_or(ErrorCode::files),
+        FormatError(concat(error.what(), "; the result is not saved. ", checkpoints.last_text())));
   }
 }
 
