@@ -312,7 +312,7 @@ class FullDisk(Resume):
 
     def test_a_disk_that_stays_full_loses_no_checkpoint(self):
         output = self.scratch / "full"
-        result = self.start(output, fault="250+:ENOSPC")
+        result = self.start(output, "save.async=false", fault="200+:ENOSPC")
         self.assert_refused(result, 4, "No space left on device", "the result is not saved. The last checkpoint is", "To go on from there: trainer --config")
         self.assert_done(self.start(output))
         self.assert_same(self.complete(), output)
