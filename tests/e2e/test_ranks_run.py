@@ -54,7 +54,7 @@ class RunOfRanks(EndToEnd):
         return [str(part) for part in
                 (TRAINER, "--config", ROOT / "configs" / "tiny_t5.yaml", f"model.path={self.model}",
                  f"data.train={self.data / 'train.jsonl'}", f"output_dir={self.output}", "logging_steps=1", "lora.r=4",
-                 "training.num_threads=1", *more)]
+                 "training.num_threads=1", "memory.rehearse=true", *more)]
 
     @contextlib.contextmanager
     def running(self, *more, command=None, variables=None):
