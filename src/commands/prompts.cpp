@@ -62,7 +62,7 @@ std::vector<PlacedRow> read_rows(const std::string& file, const std::string& cac
   if (!is_json_lines(file)) {
     std::vector<PlacedRow> rows;
     for_each_row(file, cache, [&](const std::string& json, const std::string& where) {
-      rows.push_back({Row::parse(json), where});
+      rows.push_back({with_parsed_lists(Row::parse(json)), where});  // lists in a table are text
     });
     if (rows.empty()) throw DataError(concat(file, ": has no rows"));
     return rows;

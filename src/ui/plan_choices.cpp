@@ -26,10 +26,8 @@ struct Method {
 
 const std::vector<Method>& methods() {
   static const std::vector<Method> all{
-      {"qlora",
-       "QLoRA: LoRA on a base in 4 bits (NF4)",
-       {"lora.r=16", "lora.target_modules=all-linear", "model.quantize=nf4"}},
-      {"lora", "LoRA, rank 16 on all linear layers", {"lora.r=16", "lora.target_modules=all-linear"}},
+      {"qlora", "QLoRA: LoRA on a base in 4 bits (NF4)", {"lora={}", "model.quantize=nf4"}},
+      {"lora", "LoRA, rank 16 on all linear layers", {"lora={}"}},
       {"full_8bit", "All weights, 8-bit AdamW", {"optimizer.name=adamw_8bit"}},
       {"full_adafactor", "All weights, Adafactor", {"optimizer.name=adafactor"}},
       {"full_offloaded",

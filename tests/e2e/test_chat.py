@@ -1,4 +1,5 @@
 """`trainer chat`: a conversation in a pipe and on a terminal, with editing, commands and Ctrl-C."""
+import csv
 import json
 import os
 import pty
@@ -78,6 +79,15 @@ class Chat(EndToEnd):
                          text=row)
         self.assert_done(result)
         return json.loads(result.stdout)["prediction"]
+
+    def test_conversations_in_a_table_are_answered_as_in_lines(self):
+        messages = [{"role": "user", "content": "Fry onions."}]
+        table = self.scratch / "chats.csv"
+        with table.open("w", newline="") as file:
+            csv.writer(file).writerows([["messages"], [json.dumps(messages)]])
+        result = trainer("generate", self.model, "--device", "cpu", "--dtype", "fp32", "--max-new-tokens", 8, "--input-file", table)
+        self.assert_done(result)
+        self.assertEqual(json.loads(result.stdout)["prediction"], self.answer_to(("user", "Fry onions.")))
 
     def on_terminal(self, *arguments):
         return Terminal("chat", self.model, "--device", "cpu", "--dtype", "fp32", *arguments)
