@@ -93,7 +93,7 @@ void append_code_point(std::string& text, char32_t c) {
   }
 }
 
-std::string repair_utf8(std::string_view bytes) {
+std::string repair_utf8(std::string_view bytes, std::string_view replacement) {
   std::string out;
   out.reserve(bytes.size());
   while (!bytes.empty()) {
@@ -101,7 +101,7 @@ std::string repair_utf8(std::string_view bytes) {
     out.append(bytes.substr(0, valid));
     bytes.remove_prefix(valid);
     if (bytes.empty()) break;
-    append_code_point(out, 0xfffd);
+    out.append(replacement);
     bytes.remove_prefix(sequence_at(bytes, 0).length);
   }
   return out;

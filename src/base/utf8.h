@@ -26,8 +26,8 @@ void append_code_point(std::string& text, char32_t code_point);
 std::vector<char32_t> code_points(std::string_view text);
 std::string utf8(char32_t code_point);
 
-// Returns `bytes` with U+FFFD in place of each invalid part, as Rust's from_utf8_lossy and Python's
+// Returns `bytes` with `replacement` in place of each invalid part, as Rust's from_utf8_lossy and Python's
 // errors="replace" do (Unicode 15, 3.9, "substitution of maximal subparts").
-std::string repair_utf8(std::string_view bytes);
+std::string repair_utf8(std::string_view bytes, std::string_view replacement = "\ufffd");
 
 }  // namespace trainer

@@ -84,7 +84,8 @@ TEST_P(TokenizerGoldens, SavedFilesHaveTheAddedTokens) {
 
 INSTANTIATE_TEST_SUITE_P(All, TokenizerGoldens,
                          ::testing::Values("qwen", "llama3", "gpt2", "smollm2", "llama2_v4", "llama2_v5",
-                                           "gemma", "t5", "t5_json", "mt5_json"),
+                                           "gemma", "t5", "t5_json", "mt5_json", "byt5", "byt5_saved",
+                                           "byt5_published"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

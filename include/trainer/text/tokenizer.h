@@ -70,10 +70,10 @@ class Tokenizer {
 bool has_tokenizer(const std::filesystem::path& directory);
 
 // Loads the tokenizer of a model directory, or of an adapter directory (its own files, otherwise those of its
-// base model): tokenizer.json (BPE or Unigram: Qwen, Llama, Mistral, GPT-2, SmolLM2, T5) or spiece.model
-// (SentencePiece; T5, mT5). The names of the special tokens come from tokenizer_config.json and
-// special_tokens_map.json. When something is missing, damaged or not supported, throws a FormatError that
-// names the file and the construct; never guesses.
+// base model): tokenizer.json (BPE or Unigram: Qwen, Llama, Mistral, GPT-2, SmolLM2, T5), spiece.model
+// (SentencePiece; T5, mT5), or none where the class is ByT5Tokenizer (bytes). The names of the special tokens
+// come from tokenizer_config.json and special_tokens_map.json. When something is missing, damaged or not
+// supported, throws a FormatError that names the file and the construct; never guesses.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& directory);
 
 // Writes the tokenizer files of `from` (a directory as above) to `to`, with the tokens of add_tokens(added).

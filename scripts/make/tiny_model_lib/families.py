@@ -6,13 +6,14 @@ T5 = {
     "t5_v1_0": "T5ForConditionalGeneration",
     "mt5": "MT5ForConditionalGeneration",
     "umt5": "UMT5ForConditionalGeneration",
+    "byt5": "T5ForConditionalGeneration",
 }
 
 
 def t5_config(args, vocab_size):
-    """T5 v1.1 / FLAN (family t5), the original T5 (family t5_v1_0), mT5 and UMT5."""
+    """T5 v1.1 / FLAN (family t5), the original T5 (family t5_v1_0), mT5, UMT5 and ByT5."""
     original = args.family == "t5_v1_0"
-    return {
+    config = {
         "architectures": [T5[args.family]],
         "d_ff": args.intermediate_size,
         "d_kv": args.head_dim or args.hidden_size // args.heads,
@@ -24,7 +25,7 @@ def t5_config(args, vocab_size):
         "initializer_factor": args.initializer_factor,
         "is_encoder_decoder": True,
         "layer_norm_epsilon": 1e-06,
-        "model_type": "t5" if original else args.family,
+        "model_type": "t5" if original or args.family == "byt5" else args.family,
         "num_decoder_layers": args.decoder_layers or args.layers,
         "num_heads": args.heads,
         "num_layers": args.layers,
@@ -36,6 +37,9 @@ def t5_config(args, vocab_size):
         "use_cache": True,
         "vocab_size": vocab_size,
     }
+    if args.family == "byt5":
+        config["tokenizer_class"] = "ByT5Tokenizer"
+    return config
 
 
 def t5_tensors(tensors, config):

@@ -61,6 +61,10 @@ std::vector<std::string> Decoder::ByteFallback::apply(Tokens tokens) const {
   return out;
 }
 
+std::vector<std::string> Decoder::Bytes::apply(Tokens tokens) const {
+  return {repair_utf8(put_together(tokens), "")};
+}
+
 std::vector<std::string> Decoder::Fuse::apply(Tokens tokens) const { return {put_together(tokens)}; }
 
 std::vector<std::string> Decoder::Strip::apply(Tokens tokens) const {

@@ -38,6 +38,8 @@ class Decoder {
   }
   // Joins adjacent tokens <0x00> to <0xFF> into characters; if they are invalid, each becomes U+FFFD.
   void add_byte_fallback() { steps_.emplace_back(ByteFallback{}); }
+  // Joins tokens that are bytes, and leaves out what is not UTF-8.
+  void add_bytes() { steps_.emplace_back(Bytes{}); }
   // Joins all tokens into one.
   void add_fuse() { steps_.emplace_back(Fuse{}); }
   // Removes `content` (one character) up to `start` times from the start of each token, and up to `stop`
@@ -69,6 +71,9 @@ class Decoder {
   struct ByteFallback {
     Tokens apply(Tokens tokens) const;
   };
+  struct Bytes {
+    Tokens apply(Tokens tokens) const;
+  };
   struct Fuse {
     Tokens apply(Tokens tokens) const;
   };
@@ -77,7 +82,7 @@ class Decoder {
     size_t start, stop;
     Tokens apply(Tokens tokens) const;
   };
-  std::vector<std::variant<ByteLevel, Metaspace, Replace, ByteFallback, Fuse, Strip>> steps_;
+  std::vector<std::variant<ByteLevel, Metaspace, Replace, ByteFallback, Bytes, Fuse, Strip>> steps_;
 };
 
 struct Pipeline {
@@ -92,6 +97,7 @@ struct Pipeline {
   std::optional<int32_t> unk;  // the id of unknown text
   AddedTokens added_tokens;
   std::vector<int32_t> prefix, suffix;  // ids that the default call adds around a text
+  bool suffix_once = false;             // not where the text ends with it already
 
   std::optional<int32_t> find(std::string_view name) const {  // in the vocabulary
     const auto found = vocabulary.find(std::string(name));

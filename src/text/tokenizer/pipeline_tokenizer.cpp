@@ -92,8 +92,13 @@ std::vector<int32_t> PipelineTokenizer::encode(std::string_view text, bool add_s
       encode_piece(piece.text, piece.text.data() == text.data(), ids);
     }
   }
-  if (add_special_tokens) ids.insert(ids.end(), pipeline_.suffix.begin(), pipeline_.suffix.end());
+  if (add_special_tokens && needs_suffix(ids))
+    ids.insert(ids.end(), pipeline_.suffix.begin(), pipeline_.suffix.end());
   return ids;
+}
+
+bool PipelineTokenizer::needs_suffix(const std::vector<int32_t>& ids) const {
+  return !(pipeline_.suffix_once && !ids.empty() && ids.back() == pipeline_.suffix.back());
 }
 
 void PipelineTokenizer::encode_piece(std::string_view text, bool at_start, std::vector<int32_t>& ids) const {

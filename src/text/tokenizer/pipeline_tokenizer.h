@@ -47,6 +47,7 @@ class PipelineTokenizer final : public FileTokenizer {
  private:
   std::string normalized(std::string_view text) const;
   void prepare_added_tokens();
+  bool needs_suffix(const std::vector<int32_t>& ids) const;
   void encode_piece(std::string_view text, bool at_start, std::vector<int32_t>& ids) const;
   void encode_words(std::string_view text, bool at_start, std::vector<int32_t>& ids) const;
 

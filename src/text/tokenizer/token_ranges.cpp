@@ -219,7 +219,7 @@ TokenizedText PipelineTokenizer::encode_with_ranges(std::string_view text, bool 
       ranges_of_piece(piece.text, begin, writer);
     }
   }
-  if (add_special_tokens) {
+  if (add_special_tokens && needs_suffix(writer.out.ids)) {
     for (const int32_t id : pipeline_.suffix) writer.push(id, text.size(), text.size());
   }
   return std::move(writer.out);

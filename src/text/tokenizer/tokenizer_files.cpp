@@ -12,6 +12,7 @@
 #include "base/checksum.h"
 #include "base/warn_once.h"
 #include "formats/json_file.h"
+#include "text/tokenizer/byte_pipeline.h"
 #include "text/tokenizer/json_reader.h"
 #include "text/tokenizer/pipeline.h"
 #include "text/tokenizer/pipeline_tokenizer.h"
@@ -175,7 +176,7 @@ void set_member(const std::filesystem::path& path, const char* key, Json value) 
 
 bool has_tokenizer(const std::filesystem::path& directory) {
   return std::filesystem::exists(directory / "spiece.model") ||
-         std::filesystem::exists(directory / "tokenizer.json");
+         std::filesystem::exists(directory / "tokenizer.json") || is_byte_tokenizer(directory);
 }
 
 std::filesystem::path tokenizer_directory(const std::filesystem::path& directory) {
@@ -203,15 +204,17 @@ std::filesystem::path tokenizer_directory(const std::filesystem::path& directory
 std::unique_ptr<FileTokenizer> load_file_tokenizer(const std::filesystem::path& directory) {
   // T5 directories may hold both files. The model was pretrained with spiece.model.
   const bool sentencepiece = std::filesystem::exists(directory / "spiece.model");
+  const bool bytes = is_byte_tokenizer(directory);
   SpecialTokens special = read_special_tokens(directory);
-  Pipeline pipeline = sentencepiece
+  Pipeline pipeline = bytes ? byte_pipeline(special, (directory / "tokenizer_config.json").string())
+                      : sentencepiece
                           ? read_sentencepiece_pipeline(directory / "spiece.model", special)
                           : read_pipeline(directory / "tokenizer.json", is_qwen2_tokenizer(directory));
   if (dynamic_cast<const Unigram*>(pipeline.model.get()) != nullptr) name_as_t5(pipeline, special);
   add_special_tokens(
       special, [&](std::string_view name) { return pipeline.find(name); },
       static_cast<int32_t>(pipeline.vocabulary.size()), directory, pipeline.added_tokens);
-  if (sentencepiece) {
+  if (sentencepiece || bytes) {
     pipeline.suffix = {*pipeline.added_tokens.id_of(*special.eos)};
   } else {
     warn_of_around(special, pipeline, (directory / "tokenizer_config.json").string());
@@ -234,6 +237,8 @@ void save_tokenizer(const std::filesystem::path& from, const std::vector<std::st
   if (std::filesystem::exists(to / "tokenizer.json"))
     set_member(to / "tokenizer.json", "added_tokens", token_list(tokenizer->added_tokens()));
   set_member(to / "tokenizer_config.json", "added_tokens_decoder", tokens_by_id(tokenizer->added_tokens()));
+  if (is_byte_tokenizer(source))  // perhaps said in config.json only, which is elsewhere
+    set_member(to / "tokenizer_config.json", "tokenizer_class", "ByT5Tokenizer");
 }
 
 }  // namespace trainer
