@@ -92,12 +92,13 @@ def data(*configurations: Configuration, **keys: Any) -> DataReport:
 
 def eval(model: Optional[Path] = None, data: Union[None, Path, Sequence[Path]] = None, *, config: Optional[Configuration] = None,
          generate: bool = False, max_new_tokens: Optional[int] = None, predictions: Optional[Path] = None,
-         **keys: Any) -> Evaluation:
+         against: Optional[Path] = None, **keys: Any) -> Evaluation:
     """Evaluates a model, an adapter, or the result of a run on files of rows: loss, perplexity, token accuracy, with
     generate=True also scores of its answers. config: a file or dict that says how rows are read, and which, if none are given.
-    predictions: a file for the answers. Other keywords are keys, as in train()."""
+    predictions: a file for the answers. against: another model, or such a file, whose answers to the same rows are compared
+    (the differences are in .row["differences"]). Other keywords are keys, as in train()."""
     words = [*_paths(model), *_paths(data)]
-    given = {"generate": generate, "max_new_tokens": max_new_tokens, "predictions": predictions}
+    given = {"generate": generate, "max_new_tokens": max_new_tokens, "predictions": predictions, "against": against}
     arguments = arguments_of((config,) if config is not None else (), keys)
     row = json.loads(run(["eval", *words, "--json", *as_options(given), *arguments]).stdout)
     return Evaluation.of(row)

@@ -55,8 +55,12 @@ EvalOptions resolve_eval(EvalOptions options, const EvalWords& words) {
   if (words.max_new_tokens) config.evaluation.max_new_tokens = words.max_new_tokens;
   if (!options.predictions_file.empty() && !config.evaluation.generate)
     throw ConfigError("eval: --predictions FILE needs --generate");
+  if (!options.against.empty() && !config.evaluation.generate)
+    throw ConfigError("eval: --against compares answers, so it needs --generate");
   resolve_names(config, {.adapter = false, .train = config.data.eval.held_out > 0});
   options.base = resolve_model_name(options.base);
+  if (!std::filesystem::is_regular_file(options.against))
+    options.against = resolve_model_name(options.against);
   return options;
 }
 
@@ -93,6 +97,11 @@ void add_eval(CLI::App& command) {
       .add_option("--predictions", options->predictions_file,
                   "With --generate: write rows with input, target and prediction to this file")
       ->type_name("FILE");
+  command
+      .add_option("--against", options->against,
+                  "With --generate: also score the answers of this model, or those of a file that "
+                  "--predictions wrote, on the same rows, and say how sure each difference is")
+      ->type_name("MODEL|FILE");
   command.callback([options, words] {
     const EvalOptions resolved = resolve_eval(*options, *words);
     run_in_library(resolved, resolved.config.training.num_threads, resolved.config.memory);

@@ -1,4 +1,5 @@
 // trainer eval: the evaluation of a training run, for any model and data.
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <iomanip>
@@ -13,6 +14,7 @@
 #include "trainer/base/strings.h"
 #include "trainer/data/dataset.h"
 #include "trainer/device/acquire_device.h"
+#include "trainer/formats/model_directory.h"
 #include "trainer/memory/device_memory.h"
 #include "trainer/run/metric_rows.h"
 #include "trainer/training/evaluate.h"
@@ -33,8 +35,9 @@ namespace {
 
 using Fields = nlohmann::ordered_json;
 
-void print_text(const Fields& fields, std::ostream& out) {
+void print_text(const Fields& fields, const std::vector<ScoreRange>& ranges, std::ostream& out) {
   for (const auto& [name, value] : fields.items()) {
+    if (value.is_structured()) continue;  // print_parts() shows it
     out << std::left << std::setw(24) << name;
     if (value.is_string()) {
       out << value.get<std::string>();
@@ -43,6 +46,8 @@ void print_text(const Fields& fields, std::ostream& out) {
     } else {
       out << value.dump();
     }
+    const auto range = std::ranges::find(ranges, name, [](const ScoreRange& r) { return "eval_" + r.name; });
+    if (range != ranges.end()) out << "  [" << range->low << ", " << range->high << "]";
     out << '\n';
   }
 }
@@ -54,16 +59,16 @@ void check_writable(const std::filesystem::path& file) {
   if (is_new) delete_entry(file);
 }
 
-void run_evaluation(const EvalOptions& options) {
-  Config config = options.config;
-  if (!options.predictions_file.empty()) check_writable(options.predictions_file);
+struct Evaluated {
+  Fields fields;
+  std::optional<Predictions> predictions;
+};
+
+// Evaluates config.model.path. `base`: of an adapter, in place of the one that it names.
+Evaluated evaluate_model(Config config, const std::string& base, DeviceLease& lease) {
   const auto begin = std::chrono::steady_clock::now();
-  set_up_cpu(config.training.num_threads);
-  set_cpu_products(config.training.cpu_products);
-  DeviceLease lease = acquire_device(config.device, config.gpu);
   const at::Device device = lease.device;
-  set_up_device(device, config.memory.limit, config.training.tf32);
-  const OpenModel opened = open_model(config.model, device, options.base);
+  const OpenModel opened = open_model(config.model, device, base);
   settle_packing(config, *opened.model, device.type());
   Config of_data = config;  // the rows are written by the template that the model has
   of_data.model.path = opened.chat.string();
@@ -76,27 +81,120 @@ void run_evaluation(const EvalOptions& options) {
   std::optional<Progress> shown(std::in_place, "evaluation");
   const EvaluationResult result = evaluate(*opened.model, data, config, device, budget);
   lease.start.reset();  // the next run may start on this GPU
-  std::optional<Predictions> predictions;
-  if (predictor) {
-    predictions = predictor->predict(*opened.model, device);
-  }
+  Evaluated out;
+  if (predictor) out.predictions = predictor->predict(*opened.model, device);
   shown.reset();
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
 
-  Fields fields{{"model", hub::shown(config.model.path)}, {"data", data.name()}};
-  const MetricRow row = evaluation_row({}, result, predictions ? &*predictions : nullptr, seconds.count());
+  out.fields = {{"model", hub::shown(config.model.path)}, {"data", data.name()}};
+  const MetricRow row =
+      evaluation_row({}, result, out.predictions ? &*out.predictions : nullptr, seconds.count());
   for (const auto& [name, value] : row.values.items()) {
-    if (name.starts_with("eval_")) fields[name] = value;  // step and epoch make sense only in a run
+    if (name.starts_with("eval_")) out.fields[name] = value;  // step and epoch make sense only in a run
   }
+  return out;
+}
+
+// The answers of a file, read before the work. None if --against is a model, which must be there by then.
+std::vector<Prediction> answers_in_file(const EvalOptions& options) {
+  if (options.against.empty()) return {};
+  if (std::filesystem::is_regular_file(options.against)) return predictions_in(options.against);
+  require_model_directory(options.against);
+  return {};
+}
+
+// The answers of the other side, whose rows must be those of `own`.
+std::vector<Prediction> other_answers(const EvalOptions& options, std::vector<Prediction> rows,
+                                      const Predictions& own, DeviceLease& lease) {
+  if (rows.empty()) {
+    Config config = options.config;
+    config.model.path = options.against;
+    log::info(concat("against ", hub::shown(options.against)));
+    rows = evaluate_model(config, "", lease).predictions->rows;
+  }
+  const auto same = [](const Prediction& a, const Prediction& b) {
+    return a.origin == b.origin || a.input == b.input;
+  };
+  if (!std::ranges::equal(rows, own.rows, same)) {
+    throw DataError(concat("eval: --against ", options.against, ": its ", rows.size(),
+                           " answers are not to the same inputs as the ", own.rows.size(),
+                           " of this model; both need the same rows and evaluation.max_samples"));
+  }
+  return rows;
+}
+
+std::vector<ScoreDifference> differences(const EvalOptions& options, std::vector<Prediction> in_file,
+                                         const Predictions& own, DeviceLease& lease) {
+  TextMetrics other(options.config.evaluation.metrics);
+  const std::vector<Prediction> rows = other_answers(options, std::move(in_file), own, lease);
+  for (size_t i = 0; i < rows.size(); i++) other.add(rows[i].prediction, rows[i].target, own.rows[i].given);
+  return compare(own.metrics, other);
+}
+
+// What --generate adds to the numbers: ranges, fields of JSON, and the comparison.
+void add_parts(const Predictions& predictions, const std::vector<ScoreRange>& ranges, Fields& fields) {
+  for (const ScoreRange& range : ranges) fields["ranges"][range.name] = {range.low, range.high};
+  for (const FieldScore& field : predictions.metrics.fields())
+    fields["fields"][field.name] = {{"right", field.right}, {"count", field.count}};
+}
+
+void add_comparison(const std::string& against, const std::vector<ScoreDifference>& found, Fields& fields) {
+  fields["against"] = hub::shown(against);
+  for (const ScoreDifference& score : found) {
+    fields["differences"][score.name] = {{"this", score.a},
+                                         {"other", score.b},
+                                         {"difference", score.a - score.b},
+                                         {"range", {score.low, score.high}},
+                                         {"p", score.p}};
+  }
+}
+
+void print_parts(const Fields& fields, std::ostream& out) {
+  const auto name = [&](const std::string& text) -> std::ostream& {
+    return out << std::left << std::setw(24) << text;
+  };
+  const Fields of_json = fields.value("fields", Fields::object());
+  for (const auto& [field, score] : of_json.items()) {
+    const auto right = score["right"].get<int64_t>(), count = score["count"].get<int64_t>();
+    name("field " + field) << right << " of " << count << " right ("
+                           << 100 * static_cast<double>(right) / static_cast<double>(count) << " %)\n";
+  }
+  if (!fields.contains("differences")) return;
+  out << "\nthis model against " << fields["against"].get<std::string>()
+      << ": score, other score, difference, 95 % of it, p\n";
+  for (const auto& [score, of] : fields["differences"].items()) {
+    name(score) << std::setw(12) << of["this"].get<double>() << std::setw(12) << of["other"].get<double>()
+                << std::showpos << std::setw(12) << of["difference"].get<double>() << '['
+                << of["range"][0].get<double>() << ", " << of["range"][1].get<double>() << std::noshowpos
+                << "]  p " << of["p"].get<double>() << '\n';
+  }
+}
+
+void run_evaluation(const EvalOptions& options) {
+  const Config& config = options.config;
+  if (!options.predictions_file.empty()) check_writable(options.predictions_file);
+  std::vector<Prediction> in_file = answers_in_file(options);
+  set_up_cpu(config.training.num_threads);
+  set_cpu_products(config.training.cpu_products);
+  DeviceLease lease = acquire_device(config.device, config.gpu);
+  set_up_device(lease.device, config.memory.limit, config.training.tf32);
+  auto [fields, predictions] = evaluate_model(config, options.base, lease);
+  std::vector<ScoreRange> ranges;
+  if (predictions) {
+    if (!options.predictions_file.empty()) predictions->write(options.predictions_file);
+    ranges = predictions->metrics.ranges();
+    add_parts(*predictions, ranges, fields);
+  }
+  if (!options.against.empty())
+    add_comparison(options.against, differences(options, std::move(in_file), *predictions, lease), fields);
   if (options.json) {
     std::cout << fields.dump() << '\n' << std::flush;
   } else {
-    print_text(fields, std::cout);
+    print_text(fields, ranges, std::cout);
+    print_parts(fields, std::cout);
   }
-  if (predictions) {
-    for (const std::string& line : predictions->lines(config.evaluation.show)) log::info(line);
-    if (!options.predictions_file.empty()) predictions->write(options.predictions_file);
-  }
+  if (!predictions) return;
+  for (const std::string& line : predictions->lines(config.evaluation.show)) log::info(line);
 }
 
 const InLibrary eval_in_library(+[](EvalOptions& options) {

@@ -65,6 +65,7 @@ struct EvalOptions {
   std::string base;  // of an adapter, in place of the one that it names
   bool json = false;
   std::string predictions_file;  // for the answers and their targets; empty: not written
+  std::string against;  // a model or adapter directory, or a file of answers to the same rows; empty: none
 };
 
 // Reads rows for a command that needs nothing else of the library.

@@ -196,10 +196,10 @@ Section training_section() {
            "earlier ones is then followed by a checkpoint."),
        key(&T::metric_for_best_model, "metric_for_best_model", OnResume::may_change,
            "Which number of an evaluation decides what is best. loss, perplexity, token_accuracy, or a score "
-           "of generated answers: exact_match, f1, rouge1, rouge2, rougeL, bleu, chrf, json_valid, "
-           "json_match. Lower is better for loss and perplexity, higher for the others.")
+           "of generated answers: exact_match, f1, rouge1, rouge2, rougeL, bleu, chrf, ter, json_valid, "
+           "json_match, json_fields. Lower is better for loss, perplexity and ter, higher for the others.")
            .matching("^(eval_)?(loss|perplexity|token_accuracy|exact_match|f1|rouge1|rouge2|rougeL|bleu|chrf|"
-                     "json_valid|json_match)$",
+                     "ter|json_valid|json_match|json_fields)$",
                      "a number that an evaluation gives, such as loss or rougeL")
            .idle_with("training.eval_strategy", {"no"}),
        key(&T::early_stopping_patience, "early_stopping_patience", OnResume::may_change,

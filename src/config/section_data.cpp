@@ -164,9 +164,10 @@ Section evaluation_section() {
            "Compare answers and targets as the tokenizer writes both without special tokens. false: with "
            "them, without the one that ends the answer."),
        key(&E::metrics, "metrics", OnResume::may_change,
-           "Scores of the answers. A list of exact_match, f1, rouge, bleu, chrf and json; json is computed "
-           "only if all targets are JSON objects or arrays.")
-           .matching("exact_match|f1|rouge|bleu|chrf|json", "exact_match, f1, rouge, bleu, chrf or json"),
+           "Scores of the answers. A list of exact_match, f1, rouge, bleu, chrf, ter and json; json is "
+           "computed only if all targets are JSON objects or arrays.")
+           .matching("exact_match|f1|rouge|bleu|chrf|ter|json",
+                     "exact_match, f1, rouge, bleu, chrf, ter or json"),
        key(&E::show, "show", OnResume::may_change,
            "Answers to show next to their targets. The same ones every time.")
            .at_least(0)

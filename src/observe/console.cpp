@@ -148,8 +148,10 @@ void show_scores(const Values& values) {
       .add("rougeL %.4f", number(values, "eval_rougeL"))
       .add("bleu %.2f", number(values, "eval_bleu"))
       .add("chrf %.2f", number(values, "eval_chrf"))
+      .add("ter %.2f", number(values, "eval_ter"))
       .add("valid json %.2f %%", number(values, "eval_json_valid"), 100)
       .add("equal json %.2f %%", number(values, "eval_json_match"), 100)
+      .add("right fields %.2f %%", number(values, "eval_json_fields"), 100)
       .add("%.1f tokens", number(values, "eval_gen_len"))
       .duration("in ", number(values, "eval_generation_seconds"));
   log::info(line.text());  // a table of scores may take two lines

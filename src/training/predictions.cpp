@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <sstream>
 #include <string_view>
 
 #include <nlohmann/json.hpp>
@@ -15,7 +16,6 @@
 #include "trainer/memory/device_memory.h"
 #include "trainer/memory/oom.h"
 #include "trainer/text/answer_text.h"
-#include "trainer/text/metrics.h"
 
 #include "base/progress.h"
 #include "base/text.h"
@@ -138,12 +138,11 @@ Predictions Predictor::predict(const Model& model, c10::Device device, const std
                                const Ranks& ranks) {
   const auto begin = std::chrono::steady_clock::now();
   Predictions out;
-  std::vector<std::string> given;  // the targets of the data
   for (const int64_t sample : samples_) {
     const Dataset::Texts texts = data_.texts(sample);
     out.rows.push_back({data_.origin(sample), texts.input,
-                        AnswerText(tokenizer_, {}).as_answer(texts.target, skip_special_tokens_), ""});
-    given.push_back(texts.target);
+                        AnswerText(tokenizer_, {}).as_answer(texts.target, skip_special_tokens_), "",
+                        texts.target});
   }
   int64_t tokens = 0;
   for (const std::string& note : run_on_all_ranks(
@@ -153,10 +152,9 @@ Predictions Predictor::predict(const Model& model, c10::Device device, const std
       tokens += answered.at(2).get<int64_t>();
     }
   }
-  TextMetrics metrics(metrics_);
-  for (size_t i = 0; i < out.rows.size(); i++)
-    metrics.add(out.rows[i].prediction, out.rows[i].target, given[i]);
-  out.scores = metrics.values();
+  out.metrics = TextMetrics(metrics_);
+  for (const Prediction& row : out.rows) out.metrics.add(row.prediction, row.target, row.given);
+  out.scores = out.metrics.values();
   out.mean_tokens = static_cast<double>(tokens) / static_cast<double>(out.rows.size());
   out.seconds = seconds_since(begin);
   return out;
@@ -183,6 +181,25 @@ void Predictions::write(const std::filesystem::path& file) const {
       out << fields.dump() << '\n';
     }
   });
+}
+
+std::vector<Prediction> predictions_in(const std::filesystem::path& file) {
+  std::vector<Prediction> out;
+  int64_t number = 0;
+  std::istringstream lines(read_file(file));
+  for (std::string line; std::getline(lines, line);) {
+    number++;
+    if (line.empty()) continue;
+    const nlohmann::json row = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const auto text = [&](const char* name) {
+      if (row.is_object() && row.contains(name) && row[name].is_string()) return row[name].get<std::string>();
+      throw DataError(concat(file.string(), ":", number,
+                             ": is no row of answers: it needs origin, input, target ",
+                             "and prediction, as `trainer eval --predictions` writes them"));
+    };
+    out.push_back({text("origin"), text("input"), text("target"), text("prediction"), ""});
+  }
+  return out;
 }
 
 }  // namespace trainer

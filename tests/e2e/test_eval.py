@@ -80,6 +80,52 @@ class Eval(EndToEnd):
         self.assertEqual(measured["eval_exact_match"], 16 / 24)
         self.assertNotIn("eval_json_valid", measured)  # "no" is no JSON
 
+    def test_scores_come_with_their_ranges_and_the_fields_of_json(self):
+        known = self.scratch / "fields.jsonl"
+        write_rows(known, [{"input": row["input"], "target": json.dumps({"do": "bake", "minutes": i})}
+                           for i, row in enumerate(read_rows(self.rows))])
+        measured = self.measure(self.output, known, "--generate", "--max-new-tokens", 10)
+        self.assertEqual(set(measured["ranges"]), {"exact_match", "f1", "rouge1", "rouge2", "rougeL", "bleu", "chrf", "json_valid",
+                                                   "json_match", "json_fields"})
+        for name, (low, high) in measured["ranges"].items():
+            self.assertLessEqual(low, measured[f"eval_{name}"], name)
+            self.assertGreaterEqual(high, measured[f"eval_{name}"], name)
+        self.assertEqual({name: field["count"] for name, field in measured["fields"].items()}, {"do": 24, "minutes": 24})
+        shown = trainer("eval", self.output, known, "--generate", "--max-new-tokens", 10, "device=cpu", "model.dtype=fp32")
+        self.assertRegex(shown.stdout, r"eval_bleu +[\d.e-]+  \[[\d.e-]+, [\d.e-]+\]")
+        self.assertRegex(shown.stdout, r"field minutes +\d+ of 24 right")
+
+    def test_two_models_are_compared_on_the_same_rows(self):
+        arguments = (self.output, self.rows, "--generate", "--max-new-tokens", 20, "evaluation.metrics=[exact_match, chrf, ter]")
+        file = self.scratch / "other.jsonl"
+        other = self.measure(self.model, *arguments[1:], "--predictions", file)
+        own = self.measure(*arguments)
+        by_model = self.measure(*arguments, "--against", self.model)
+        by_file = self.measure(*arguments, "--against", file)
+        self.assertEqual(by_model["differences"], by_file["differences"])
+        for name in ("exact_match", "chrf", "ter"):
+            found = by_model["differences"][name]
+            self.assertEqual((found["this"], found["other"]), (own[f"eval_{name}"], other[f"eval_{name}"]))
+            self.assertEqual(found["difference"], found["this"] - found["other"])
+        self.assertGreater(by_model["differences"]["chrf"]["difference"], 0)
+        self.assertLess(by_model["differences"]["chrf"]["p"], 0.05)  # 30 steps of training are seen in 24 answers
+        same = self.measure(*arguments, "--against", self.output)
+        self.assertEqual({score["p"] for score in same["differences"].values()}, {1.0})
+        shown = trainer("eval", *arguments, "--against", file, "device=cpu", "model.dtype=fp32")
+        self.assertRegex(shown.stdout, r"chrf +[\d.]+ +[\d.]+ +\+[\d.]+ +\[.*\]  p 0\.")
+
+    def test_answers_to_other_rows_are_not_compared(self):
+        file = self.scratch / "few.jsonl"
+        write_rows(file, [{"origin": "x:1", "input": "?", "target": "a", "prediction": "b"}])
+        arguments = ("eval", self.output, self.rows, "--max-new-tokens", 2, "device=cpu", "model.dtype=fp32", "--against", file)
+        self.assert_refused(trainer("eval", self.model, *arguments[2:]), 2, "--generate")
+        self.assert_refused(trainer(*arguments, "--generate"), 3, file, "not to the same inputs")
+        write_rows(file, [{"input": "?"}])
+        refused = trainer(*arguments, "--generate")
+        self.assert_refused(refused, 3, f"{file}:1", "prediction")
+        self.assertNotIn("samples", refused.stderr)  # told before the work
+        self.assert_refused(trainer(*arguments[:-1], "no/such", "--generate"), 4, "no/such")
+
     def test_a_bound_is_spread_over_the_data(self):
         file = self.scratch / "some.jsonl"
         measured = self.measure(self.output, self.rows, "--generate", "evaluation.max_samples=5", "evaluation.metrics=[chrf]",

@@ -10,7 +10,7 @@ int main() {
   using Json = nlohmann::ordered_json;
   for (std::string line; std::getline(std::cin, line);) {
     const Json corpus = Json::parse(line);
-    trainer::TextMetrics metrics({"exact_match", "f1", "rouge", "bleu", "chrf", "json"});
+    trainer::TextMetrics metrics({"exact_match", "f1", "rouge", "bleu", "chrf", "ter", "json"});
     for (size_t i = 0; i < corpus["predictions"].size(); i++) {
       metrics.add(corpus["predictions"][i].get_ref<const std::string&>(),
                   corpus["targets"][i].get_ref<const std::string&>());

@@ -16,6 +16,7 @@
 #include "trainer/memory/batch_budget.h"
 #include "trainer/models/model.h"
 #include "trainer/parallel/ranks.h"
+#include "trainer/text/metrics.h"
 #include "trainer/text/tokenizer.h"
 
 namespace trainer {
@@ -24,12 +25,14 @@ struct Prediction {
   std::string origin;  // file:line
   std::string input;
   std::string target, prediction;  // both as the tokenizer writes them (evaluation.skip_special_tokens)
+  std::string given;               // the target as the data has it
 };
 
 struct Predictions {
-  std::vector<Prediction> rows;                        // in the order of the data
-  std::vector<std::pair<std::string, double>> scores;  // named as in TextMetrics
-  double mean_tokens = 0;                              // per answer, including the end token
+  std::vector<Prediction> rows;  // in the order of the data
+  TextMetrics metrics{{}};       // of the rows
+  Scores scores;                 // its values
+  double mean_tokens = 0;        // per answer, including the end token
   double seconds = 0;
 
   // Returns the first `count` answers with their targets, for people to read: three lines each, shortened to
@@ -39,6 +42,9 @@ struct Predictions {
   // all. Throws FormatError.
   void write(const std::filesystem::path& file) const;
 };
+
+// Reads a file of Predictions::write(). Throws DataError "FILE:LINE: ..." for rows without its fields.
+std::vector<Prediction> predictions_in(const std::filesystem::path& file);
 
 // Answers the same samples at each call. Data and tokenizer must outlive it.
 class Predictor {

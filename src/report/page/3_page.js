@@ -150,7 +150,7 @@ function recent(list) {
   const some = list.slice(-Math.max(1, Math.round(list.length / 20))).filter(isNumber);
   return some.length ? some.reduce((a, b) => a + b) / some.length : null;
 }
-const smallIsGood = key => key === "eval_loss" || key === "eval_perplexity";
+const smallIsGood = key => ["eval_loss", "eval_perplexity", "eval_ter"].includes(key);
 function bestOf(run, key) {
   const rows = run.evaluations.filter(row => isNumber(row[key]));
   if (!rows.length) return null;
@@ -161,8 +161,8 @@ const totalSteps = run => {
   return starts.length ? starts[starts.length - 1].total_steps : null;
 };
 const scoreName = key => ({eval_loss: "Evaluation loss", eval_token_accuracy: "Token accuracy", eval_exact_match: "Exact match", eval_f1: "F1",
-  eval_rouge1: "ROUGE-1", eval_rouge2: "ROUGE-2", eval_rougeL: "ROUGE-L", eval_bleu: "BLEU", eval_chrf: "chrF",
-  eval_json_valid: "Valid JSON", eval_json_match: "Equal JSON", eval_gen_len: "Tokens of an answer"}[key] || key.replace(/^eval_/, "").replaceAll("_", " "));
+  eval_rouge1: "ROUGE-1", eval_rouge2: "ROUGE-2", eval_rougeL: "ROUGE-L", eval_bleu: "BLEU", eval_chrf: "chrF", eval_ter: "TER",
+  eval_json_valid: "Valid JSON", eval_json_match: "Equal JSON", eval_json_fields: "Right JSON fields", eval_gen_len: "Tokens of an answer"}[key] || key.replace(/^eval_/, "").replaceAll("_", " "));
 const bestName = key => "Best " + scoreName(key).replace(/^[A-Z](?=[a-z])/, first => first.toLowerCase());
 const NO_SCORES = new Set(["eval_perplexity", "eval_samples", "eval_supervised_tokens", "eval_seconds", "eval_generated_samples", "eval_generation_seconds"]);
 

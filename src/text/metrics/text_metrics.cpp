@@ -7,86 +7,122 @@
 #include "trainer/base/strings.h"
 #include "trainer/text/metrics.h"
 
-#include "text/tokenizer/json_reader.h"
+#include "text/metrics/metric.h"
 
 namespace trainer {
 namespace {
 
-const std::vector<std::string> kKnown{"exact_match", "f1", "rouge", "bleu", "chrf", "json"};
+// The mean of a number that each answer has by itself.
+class Mean final : public Metric {
+ public:
+  using Measure = double (*)(std::string_view prediction, std::string_view target);
+  Mean(const char* name, Measure measure) : name_(name), measure_(measure) {}
+  size_t size() const override { return 1; }
+  void measure(std::string_view prediction, std::string_view target, std::span<double> out) const override {
+    out[0] = measure_(prediction, target);
+  }
+  void score(std::span<const double> sums, double count, Scores& out) const override {
+    out.emplace_back(name_, sums[0] / count);
+  }
+
+ private:
+  const char* name_;
+  Measure measure_;
+};
+
+class RougeMeans final : public Metric {
+ public:
+  size_t size() const override { return 3; }
+  void measure(std::string_view prediction, std::string_view target, std::span<double> out) const override {
+    const Rouge scores = rouge(prediction, target);
+    out[0] = scores.rouge1;
+    out[1] = scores.rouge2;
+    out[2] = scores.rougeL;
+  }
+  void score(std::span<const double> sums, double count, Scores& out) const override {
+    out.insert(out.end(),
+               {{"rouge1", sums[0] / count}, {"rouge2", sums[1] / count}, {"rougeL", sums[2] / count}});
+  }
+};
+
+struct Known {
+  const char* name;
+  std::unique_ptr<Metric> (*make)();
+};
+
+constexpr std::array kKnown{
+    Known{"exact_match",
+          []() -> std::unique_ptr<Metric> {
+            return std::make_unique<Mean>("exact_match",
+                                          [](std::string_view prediction, std::string_view target) {
+                                            return exact_match(prediction, target) ? 1.0 : 0.0;
+                                          });
+          }},
+    Known{"f1", []() -> std::unique_ptr<Metric> { return std::make_unique<Mean>("f1", token_f1); }},
+    Known{"rouge", []() -> std::unique_ptr<Metric> { return std::make_unique<RougeMeans>(); }},
+    Known{"bleu", bleu_metric},
+    Known{"chrf", chrf_metric},
+    Known{"ter", ter_metric},
+    Known{"json", json_metric}};
 
 }  // namespace
 
-TextMetrics::TextMetrics(const std::vector<std::string>& metrics) : metrics_(metrics) {
+TextMetrics::TextMetrics(const std::vector<std::string>& metrics) {
   for (const std::string& name : metrics) {
-    if (std::ranges::find(kKnown, name) == kKnown.end())
-      throw ConfigError(concat("there is no metric '", name, "'; known are ", join(kKnown)));
+    const auto known = std::ranges::find(kKnown, name, &Known::name);
+    if (known == kKnown.end()) {
+      std::vector<std::string> names;
+      for (const Known& one : kKnown) names.emplace_back(one.name);
+      throw ConfigError(concat("there is no metric '", name, "'; known are ", join(names)));
+    }
+    metrics_.push_back(known->make());
+    width_ += metrics_.back()->size();
   }
 }
 
 void TextMetrics::add(std::string_view prediction, std::string_view target, std::string_view given) {
-  count_++;
-  for (const std::string& name : metrics_) {
-    if (name == "exact_match") {
-      exact_ += exact_match(prediction, target) ? 1 : 0;
-    } else if (name == "f1") {
-      f1_ += token_f1(prediction, target);
-    } else if (name == "rouge") {
-      const Rouge scores = rouge(prediction, target);
-      rouge_.rouge1 += scores.rouge1;
-      rouge_.rouge2 += scores.rouge2;
-      rouge_.rougeL += scores.rougeL;
-    } else if (name == "bleu") {
-      bleu_.add(prediction, target);
-    } else if (name == "chrf") {
-      chrf_.add(prediction, target);
-    } else {
-      const bool is_json = given.empty() || nlohmann::json::accept(target);
-      json_.add(prediction, is_json ? target : given);
-    }
+  kept_.resize(kept_.size() + width_);
+  std::span<double> place = std::span(kept_).last(width_);
+  for (const auto& metric : metrics_) {
+    const bool takes_given = metric->wants_json() && !given.empty() && !nlohmann::json::accept(target);
+    const std::string_view expected = takes_given ? given : target;
+    metric->measure(prediction, expected, place.first(metric->size()));
+    metric->fields(prediction, expected, [&](const std::string& name, bool right) {
+      FieldScore& field = fields_[name];
+      field.name = name;
+      field.right += right ? 1 : 0;
+      field.count++;
+    });
+    place = place.subspan(metric->size());
   }
 }
 
-std::vector<std::pair<std::string, double>> TextMetrics::values() const {
-  std::vector<std::pair<std::string, double>> out;
-  if (count_ == 0) return out;
-  const double count = static_cast<double>(count_);
-  for (const std::string& name : metrics_) {
-    if (name == "exact_match") {
-      out.emplace_back(name, static_cast<double>(exact_) / count);
-    } else if (name == "f1") {
-      out.emplace_back(name, f1_ / count);
-    } else if (name == "rouge") {
-      out.insert(out.end(), {{"rouge1", rouge_.rouge1 / count},
-                             {"rouge2", rouge_.rouge2 / count},
-                             {"rougeL", rouge_.rougeL / count}});
-    } else if (name == "bleu") {
-      out.emplace_back(name, bleu_.score());
-    } else if (name == "chrf") {
-      out.emplace_back(name, chrf_.score());
-    } else if (json_.applies()) {
-      out.insert(out.end(), {{"json_valid", json_.valid()}, {"json_match", json_.match()}});
-    }
+std::span<const double> TextMetrics::row(size_t answer) const {
+  return std::span(kept_).subspan(answer * width_, width_);
+}
+
+Scores TextMetrics::scores_of(std::span<const double> sums, double count) const {
+  Scores out;
+  for (const auto& metric : metrics_) {
+    metric->score(sums.first(metric->size()), count, out);
+    sums = sums.subspan(metric->size());
   }
   return out;
 }
 
-// Values are compared by recursion: what is nested deeper than any answer counts as no JSON.
-static nlohmann::json parse_answer(std::string_view text) {
-  constexpr int kDeepest = 500;
-  if (nested_too_deep(text, kDeepest)) return nlohmann::json::value_t::discarded;
-  return nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+Scores TextMetrics::values() const {
+  if (answers() == 0) return {};
+  std::vector<double> sums(width_);
+  for (size_t i = 0; i < answers(); i++) std::ranges::transform(row(i), sums, sums.begin(), std::plus());
+  return scores_of(sums, static_cast<double>(answers()));
 }
 
-void JsonValidity::add(std::string_view prediction, std::string_view target) {
-  const nlohmann::json expected = parse_answer(target), predicted = parse_answer(prediction);
-  count_++;
-  json_targets_ += expected.is_structured() ? 1 : 0;
-  valid_ += predicted.is_discarded() ? 0 : 1;
-  equal_ += !predicted.is_discarded() && predicted == expected ? 1 : 0;
+std::vector<FieldScore> TextMetrics::fields() const {
+  std::vector<FieldScore> out;
+  const Scores scores = values();
+  if (std::ranges::find(scores, "json_fields", &Scores::value_type::first) == scores.end()) return out;
+  for (const auto& [name, field] : fields_) out.push_back(field);
+  return out;
 }
-
-double JsonValidity::valid() const { return static_cast<double>(valid_) / static_cast<double>(count_); }
-
-double JsonValidity::match() const { return static_cast<double>(equal_) / static_cast<double>(count_); }
 
 }  // namespace trainer

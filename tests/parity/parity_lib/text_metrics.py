@@ -6,7 +6,7 @@ import re
 import string
 
 from rouge_score import rouge_scorer
-from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.metrics import BLEU, CHRF, TER
 
 WORDS = ["the", "a", "an", "The", "cat", "sat", "on", "mat", "theatre", "an-other", "a.b", "it's", "don't", "U.S.", "e.g.,", "3.5", "1,234.56",
          "10-20", "x-ray", "3-", "-3", ".5", "5.", "...", "?!", "(x)", "[y]", "{z}", "a/b", "@home", "#1", "$5", "50%", "A&B", "&amp;", "&quot;",
@@ -48,6 +48,17 @@ def parsed(text):
         return False, None
 
 
+def fields(target, predicted, name):
+    """Whether each field of a target is right: members of objects, also of objects in objects and in lists of objects."""
+    if isinstance(target, dict) and target:
+        return [same for key, value in target.items()
+                for same in fields(value, predicted.get(key, fields) if isinstance(predicted, dict) else fields, name + key)]
+    if isinstance(target, list) and target and all(isinstance(value, dict) for value in target):
+        there = predicted if isinstance(predicted, list) else []
+        return [same for i, value in enumerate(target) for same in fields(value, there[i] if i < len(there) else fields, name + "[]")]
+    return [predicted is not fields and predicted == target] if name else []
+
+
 def score(predictions, targets):
     pairs = list(zip(predictions, targets, strict=True))
     mean = lambda values: sum(values) / len(pairs)  # noqa: E731
@@ -57,10 +68,14 @@ def score(predictions, targets):
     values |= {name: mean(scores[name].fmeasure for scores in rouge) for name in ("rouge1", "rouge2", "rougeL")}
     values["bleu"] = BLEU(force=True).corpus_score(predictions, [targets]).score
     values["chrf"] = CHRF().corpus_score(predictions, [targets]).score
+    values["ter"] = TER().corpus_score(predictions, [targets]).score
     expected, predicted = [parsed(t) for t in targets], [parsed(p) for p in predictions]
     if all(isinstance(value, (dict, list)) for _, value in expected):
         values["json_valid"] = mean(valid for valid, _ in predicted)
         values["json_match"] = mean(p == e for p, e in zip(predicted, expected))
+        right = [same for (_, p), (_, e) in zip(predicted, expected) for same in fields(e, p, "")]
+        if right:
+            values["json_fields"] = sum(right) / len(right)
     return values
 
 
