@@ -122,6 +122,7 @@ at::Tensor Trainer::read_loss_and_norm(const EffectiveBatch& batch, const TermSu
   result.loss = result.terms.front().second;
   result.terms.erase(result.terms.begin());
   result.grad_norm = read[terms];
+  if (answers_) report_answers(result);
   return norm;
 }
 
