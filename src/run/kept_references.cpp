@@ -23,10 +23,10 @@
 #include "training/evaluate_answers.h"
 
 namespace trainer {
+namespace fs = std::filesystem;
 namespace {
 
-namespace fs = std::filesystem;
-using Json = nlohmann::json;
+using SortedJson = nlohmann::json;
 
 std::string_view as_bytes(const std::vector<double>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(double)};
@@ -50,9 +50,9 @@ std::string model_in_words(const RunParts& parts) {
 
 // A line of JSON, then the values.
 void write_references(const fs::path& path, const std::string& made, const std::vector<double>& values) {
-  const Json head{{"made_of", made}, {"values", values.size()}, {"xxh3", checksum(as_bytes(values))}};
+  const SortedJson head{{"made_of", made}, {"values", values.size()}, {"xxh3", checksum(as_bytes(values))}};
   write_to_cache(path, [&](std::ostream& out) {
-    out << head.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n' << as_bytes(values);
+    out << head.dump(-1, ' ', false, SortedJson::error_handler_t::replace) << '\n' << as_bytes(values);
   });
 }
 
@@ -64,7 +64,7 @@ std::optional<std::vector<double>> read_references(const fs::path& path, size_t 
     const std::shared_ptr<const MappedFile> file = MappedFile::open(path);
     const std::string_view all = file->text();
     const size_t end = all.find('\n');
-    const Json head = Json::parse(all.substr(0, end), nullptr, /*allow_exceptions=*/false);
+    const SortedJson head = SortedJson::parse(all.substr(0, end), nullptr, /*allow_exceptions=*/false);
     const std::string_view bytes = end == std::string_view::npos ? std::string_view() : all.substr(end + 1);
     if (head.is_object() && bytes.size() == count * sizeof(double) &&
         head.value("xxh3", "") == checksum(bytes)) {

@@ -12,6 +12,7 @@
 #include "trainer/training/trainer.h"
 
 #include "memory/memory_phase.h"
+#include "memory/offload.h"
 #include "objectives/objective.h"
 #include "training/gradient_sums.h"
 #include "training/oom_recovery.h"
