@@ -96,6 +96,53 @@ void check_batches(const TrainingConfig& training, Checker& check) {
                 "0 trains nothing; -1 means as many steps as training.num_train_epochs gives");
 }
 
+// The rows that an objective needs, and what has no meaning for it.
+void check_objective(const Config& config, Checker& check) {
+  const ObjectiveConfig& objective = config.objective;
+  const DataKind kind = config.data.kind, needed = !objective.compares() ? DataKind::automatic
+                                                   : objective.judges()  ? DataKind::feedback
+                                                                         : DataKind::preference;
+  const bool of_answers = kind == DataKind::preference || kind == DataKind::feedback;
+  const char* others = kind == DataKind::feedback ? "kto" : "dpo, ipo, orpo, simpo or cpo";
+  check.require(!of_answers || kind == needed, "data.kind",
+                concat("needs objective.name: ", others, ", and that is ", objective.name));
+  if (!objective.compares()) return;
+  check.require(kind == DataKind::automatic || of_answers, "data.kind",
+                concat("objective.name: ", objective.name, " needs rows of kind ",
+                       objective.judges() ? "feedback" : "preference"));
+  const std::string& type = objective.loss_type;
+  check.require(objective.name != "cpo" || type == "sigmoid" || type == "hinge", "objective.loss_type",
+                concat(type, " is for dpo; for cpo it is sigmoid or hinge"));
+  const bool smooths = type == "sigmoid" || type == "robust";
+  check.require(smooths || objective.label_smoothing == 0, "objective.label_smoothing",
+                concat("has no effect with objective.loss_type: ", type));
+  const bool per_token = objective.length_normalised.of(false);
+  check.require(!per_token || (type != "apo_zero" && type != "apo_down"), "objective.length_normalised",
+                concat("does not go with objective.loss_type: ", type, ", which is of whole answers"));
+  const bool off = config.reference() == Reference::adapter_off;
+  const bool whole = config.lora && config.lora->modules_to_save.empty() && config.model.add_tokens.empty();
+  check.require(!off || whole, "objective.reference",
+                "adapter_off needs an adapter that is all that is trained: a lora section without "
+                "modules_to_save, and no model.add_tokens");
+  check.require(
+      objective.name != "kto" || off, "objective.name",
+      "kto compares with the model without its adapter: it needs a new adapter (lora: {}) that is all "
+      "that is trained, and objective.reference auto or adapter_off");
+  check.require(config.training.label_smoothing == 0, "training.label_smoothing",
+                concat("is for sft; for preferences see objective.label_smoothing"));
+  check.require(config.training.z_loss == 0, "training.z_loss", "is for objective.name: sft");
+  check.require(config.data.loss_weight.empty(), "data.loss_weight",
+                concat("is for objective.name: sft; ", objective.name, " takes all rows as they are"));
+  check.require(config.data.input.empty() && config.data.target.empty(),
+                config.data.input.empty() ? "data.target" : "data.input",
+                concat("is not used with objective.name: ", objective.name,
+                       ", which finds the fields of its rows; leave it out"));
+  check.require(config.data.loss_on != LossOn::everything, "data.loss_on",
+                "everything does not go with preferences, which are about answers");
+  check.require(config.data.long_samples != LongSamples::split, "data.long_samples",
+                "split is for running text (data.kind: text); choose truncate or drop");
+}
+
 // What needs all weights of a block in one place.
 void check_division(const Config& config, Checker& check) {
   if (config.parallel.shard != Shard::all) return;
@@ -132,9 +179,19 @@ void check_best_model(const Config& config, Checker& check) {
                 kNeedsEvaluations);
   check.require(training.early_stopping_patience == 0 || evaluates, "training.early_stopping_patience",
                 kNeedsEvaluations);
-  static const std::regex of_the_loss("(eval_)?(loss|perplexity|token_accuracy)");
+  static const std::regex of_the_loss("(eval_)?(loss|perplexity|token_accuracy)"),
+      of_answers("(eval_)?(loss|reward_(accuracy|margin))");
+  const bool compares = config.objective.compares();
+  static const std::regex of_either("(eval_)?(loss|perplexity|token_accuracy|reward_(accuracy|margin))");
+  if (std::regex_match(training.metric_for_best_model, of_either) &&
+      !std::regex_match(training.metric_for_best_model, compares ? of_answers : of_the_loss)) {
+    check.require(false, "training.metric_for_best_model",
+                  concat(training.metric_for_best_model,
+                         " is not in the evaluations of objective.name: ", config.objective.name));
+    return;
+  }
   check.require(
-      config.evaluation.generate || std::regex_match(training.metric_for_best_model, of_the_loss),
+      config.evaluation.generate || std::regex_match(training.metric_for_best_model, of_either),
       "training.metric_for_best_model",
       concat(training.metric_for_best_model, " needs generated answers (evaluation.generate: true)"));
 }
@@ -250,6 +307,7 @@ Problems contradictions(const Config& config) {
   check.require(config.data.long_samples != LongSamples::split || config.data.max_length > 1,
                 "data.long_samples", "split needs a data.max_length above 1");
   if (config.lora) check_targets(*config.lora, check);
+  check_objective(config, check);
   check_division(config, check);
   check_best_model(config, check);
   check_resume_changed(config.resume_changed, check);

@@ -13,6 +13,7 @@ namespace trainer::config {
 
 inline ModelConfig& part(Config& config, ModelConfig*) { return config.model; }
 inline DataConfig& part(Config& config, DataConfig*) { return config.data; }
+inline ObjectiveConfig& part(Config& config, ObjectiveConfig*) { return config.objective; }
 inline TrainingConfig& part(Config& config, TrainingConfig*) { return config.training; }
 inline EvaluationConfig& part(Config& config, EvaluationConfig*) { return config.evaluation; }
 inline OptimizerConfig& part(Config& config, OptimizerConfig*) { return config.optimizer; }
@@ -43,7 +44,7 @@ inline State of_family(const char* family, bool among = true) {
 // The names of an enumeration's values, in their order.
 inline std::vector<std::string> names_of(ModelDtype) { return {"auto", "bf16", "fp32"}; }
 inline std::vector<std::string> names_of(DataKind) {
-  return {"auto", "seq2seq", "completion", "text", "chat"};
+  return {"auto", "seq2seq", "completion", "text", "chat", "preference", "feedback"};
 }
 inline std::vector<std::string> names_of(LongSamples) { return {"truncate", "drop", "split"}; }
 inline std::vector<std::string> names_of(TruncationSide) { return {"right", "left"}; }
@@ -57,6 +58,7 @@ inline std::vector<std::string> names_of(CpuProducts) {
 inline std::vector<std::string> names_of(IntervalStrategy) { return {"no", "steps", "epoch"}; }
 inline std::vector<std::string> names_of(SaveDtype) { return {"auto", "bf16", "fp16", "fp32"}; }
 inline std::vector<std::string> names_of(StateDtype) { return {"auto", "fp32", "bf16"}; }
+inline std::vector<std::string> names_of(Reference) { return {"auto", "adapter_off", "kept", "none"}; }
 inline std::vector<std::string> names_of(Shard) { return {"auto", "none", "optimizer", "all"}; }
 inline std::vector<std::string> names_of(NotifyFormat) {
   return {"auto", "discord", "slack", "json", "text"};
@@ -113,6 +115,7 @@ Section evaluation_section();
 Section gpu_section();
 Section memory_section();
 Section notify_section();
+Section objective_section();
 Section observe_section();
 Section optimizer_section();
 Section parallel_section();

@@ -76,8 +76,11 @@ void import_conversation(GivenKeys& dataset, ImportedSettings& settings) {
 }
 
 void import_type(GivenKeys& dataset, ImportedSettings& settings) {
-  if (const auto fields = dataset.take_part("type")) return import_fields(*fields, settings);
+  const bool preferences = settings.has("objective.name");  // their fields are found in the rows
+  if (const auto fields = preferences ? std::nullopt : dataset.take_part("type"))
+    return import_fields(*fields, settings);
   const std::string name = dataset.take_text("type").value_or("");
+  if (preferences) return;
   const std::string kind = name.substr(0, name.find('.')), from = dataset.full_name("type") + ": " + name;
   if (kind == "alpaca" || kind == "alpaca_chat") {
     settings.set("data.kind", "chat", from);
@@ -233,6 +236,7 @@ void import_tests(GivenKeys& keys, ImportedSettings& settings) {
 
 void import_axolotl(GivenKeys& keys, ImportedSettings& settings) {
   import_adapter(keys, settings);
+  import_preferences_of_axolotl(keys, settings);
   import_datasets(keys, settings);
   import_tests(keys, settings);
   import_batch(keys, settings, "micro_batch_size", 1, "batch_size");

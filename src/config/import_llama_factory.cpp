@@ -20,9 +20,9 @@ void import_method(GivenKeys& keys, ImportedSettings& settings) {
   if (stage == "pt") {
     settings.set("data.kind", "text", "stage: pt");
     settings.their_default("data.long_samples", "split", "their default for texts");
-  } else if (stage != "sft") {
+  } else if (stage != "sft" && !import_preferences_of_llama_factory(stage, keys, settings)) {
     settings.leave_out("stage: " + stage,
-                       "only supervised fine-tuning is supported; the rest is translated for it");
+                       "is not supported; the rest is translated for supervised fine-tuning");
   }
   const std::string type = keys.take_text("finetuning_type").value_or("lora");
   if (type == "lora") settings.turn_lora_on();
@@ -84,7 +84,7 @@ constexpr std::array<std::pair<const char*, const char*>, 12> kNotOfAnEntry{{
     {"tags",
      "the fields are role and content, or from and value, the roles user, assistant, system and tool, "
      "or human and gpt; rename others"},
-    {"ranking", "preferences are not supported"},
+    {"ranking", "rows of preferences are for stage: dpo"},
     {"hf_hub_url",
      "the file is taken; for the data set on the Hugging Face Hub write its name in data.train"},
     {"ms_hub_url",
@@ -97,7 +97,7 @@ constexpr std::array<std::pair<const char*, const char*>, 12> kNotOfAnEntry{{
 
 void leave_out_rest_of_entry(GivenKeys& entry, ImportedSettings& settings) {
   for (const auto& [name, value] : entry.rest()) {
-    const bool is_off = name == "ranking" && !is_true(value);
+    const bool is_off = name == "ranking" && (!is_true(value) || settings.has("objective.name"));
     if (is_off || (name == "split" && value.IsScalar() && value.Scalar() == "train")) continue;
     const auto* known = std::ranges::find(kNotOfAnEntry, name, [](const auto& row) { return row.first; });
     const std::string full = entry.full_name(name);

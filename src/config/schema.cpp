@@ -195,11 +195,12 @@ Section training_section() {
            "Save the weights of the best evaluation as the result. Each evaluation that is better than all "
            "earlier ones is then followed by a checkpoint."),
        key(&T::metric_for_best_model, "metric_for_best_model", OnResume::may_change,
-           "Which number of an evaluation decides what is best. loss, perplexity, token_accuracy, or a score "
-           "of generated answers: exact_match, f1, rouge1, rouge2, rougeL, bleu, chrf, ter, json_valid, "
-           "json_match, json_fields. Lower is better for loss, perplexity and ter, higher for the others.")
-           .matching("^(eval_)?(loss|perplexity|token_accuracy|exact_match|f1|rouge1|rouge2|rougeL|bleu|chrf|"
-                     "ter|json_valid|json_match|json_fields)$",
+           "Which number of an evaluation decides what is best. loss, perplexity, token_accuracy, of "
+           "preferences loss, reward_accuracy or reward_margin, or a score of generated answers: exact_match, "
+           "f1, rouge1, rouge2, rougeL, bleu, chrf, ter, json_valid, json_match, json_fields. Lower is better "
+           "for loss, perplexity and ter, higher for the others.")
+           .matching("^(eval_)?(loss|perplexity|token_accuracy|reward_accuracy|reward_margin|exact_match|f1|"
+                     "rouge1|rouge2|rougeL|bleu|chrf|ter|json_valid|json_match|json_fields)$",
                      "a number that an evaluation gives, such as loss or rougeL")
            .idle_with("training.eval_strategy", {"no"}),
        key(&T::early_stopping_patience, "early_stopping_patience", OnResume::may_change,
@@ -262,9 +263,9 @@ Section training_section() {
 
 const std::vector<Section>& schema() {
   static const std::vector<Section> sections{
-      model_section(),     lora_section(),     data_section(),    training_section(), evaluation_section(),
-      optimizer_section(), save_section(),     observe_section(), memory_section(),   gpu_section(),
-      parallel_section(),  recovery_section(), notify_section(),  top_level()};
+      model_section(),      lora_section(),      data_section(),     objective_section(), training_section(),
+      evaluation_section(), optimizer_section(), save_section(),     observe_section(),   memory_section(),
+      gpu_section(),        parallel_section(),  recovery_section(), notify_section(),    top_level()};
   return sections;
 }
 

@@ -126,11 +126,16 @@ std::vector<int64_t> EffectiveBatch::own_slots() const {
 
 EffectiveBatch load_effective_batch(const Dataset& dataset, const std::vector<int64_t>& indices) {
   EffectiveBatch batch;
-  batch.samples.reserve(indices.size());
-  for (const int64_t index : indices) {
-    const Sample& sample = batch.samples.emplace_back(dataset.sample(index));
-    batch.supervised_tokens += supervised_tokens(sample, dataset.encoder_decoder());
-    batch.tokens += token_count(sample, dataset.encoder_decoder());
+  batch.sides = dataset.sides();
+  batch.samples.resize(indices.size() * static_cast<size_t>(batch.sides));
+  for (size_t row = 0; row < indices.size(); row++) {
+    size_t slot = row;
+    for (Sample& sample : dataset.samples(indices[row])) {
+      batch.supervised_tokens += supervised_tokens(sample, dataset.encoder_decoder());
+      batch.tokens += token_count(sample, dataset.encoder_decoder());
+      batch.samples[slot] = std::move(sample);
+      slot += indices.size();
+    }
   }
   return batch;
 }

@@ -64,4 +64,10 @@ std::string program_identity() {
   return concat(info.st_size, " bytes of ", info.st_mtim.tv_sec, ".", info.st_mtim.tv_nsec);
 }
 
+std::string names_of(const std::vector<DataSource>& sources) {
+  std::vector<std::string> names;
+  for (const DataSource& source : sources) names.push_back(source.path);
+  return join(names);
+}
+
 }  // namespace trainer

@@ -36,4 +36,7 @@ std::string content_fingerprint(std::string_view content, const FileIdentity& id
 // Returns a text that differs between builds: another build may compute cached data differently.
 std::string program_identity();
 
+// Returns the names of the sources: "a.jsonl, b/*.jsonl".
+std::string names_of(const std::vector<DataSource>& sources);
+
 }  // namespace trainer

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <ranges>
 
 #include "trainer/base/error.h"
 #include "trainer/base/log.h"
@@ -15,11 +14,10 @@
 #include "data/cache_folder.h"
 #include "data/chat_encoder.h"
 #include "data/data_files.h"
+#include "data/data_part.h"
 #include "data/report_fields.h"
 #include "data/report_words.h"
 #include "data/row_encoder.h"
-#include "data/row_file.h"
-#include "data/row_index.h"
 #include "data/text_encoder.h"
 #include "data/unpack.h"
 
@@ -33,36 +31,6 @@ constexpr size_t kWorthKeeping = size_t{4} << 20, kWorthALook = size_t{64} << 20
 
 // More indexes are read into memory: the system maps only so many files (vm.max_map_count).
 constexpr size_t kMappedIndexes = 8192;
-
-struct Part {
-  RowFile file;
-  RowIndex index;
-  int64_t first_sample = 0;
-};
-
-DataReport report_of(const std::vector<Part>& parts) {
-  DataReport report;
-  for (size_t number = 0; number < parts.size(); number++) {
-    const IndexSummary& summary = parts[number].index.summary();
-    DataReport counts = counts_from(summary.counts);
-    counts.rows = summary.rows;
-    counts.malformed.count = summary.bad_rows;
-    for (const BadRow& bad : summary.problems | std::views::take(RowCount::kNamed))
-      counts.malformed.first.push_back({.offset = bad.offset, .line = bad.line, .note = bad.problem});
-    for (NamedRow* row : counts.named_rows()) {
-      row->file = static_cast<int64_t>(number);
-      row->origin = concat(parts[number].file.shown().string(), ":", row->line);
-    }
-    report.merge(counts);
-  }
-  return report;
-}
-
-std::string names_of(const std::vector<DataSource>& sources) {
-  std::vector<std::string> names;
-  for (const DataSource& source : sources) names.push_back(source.path);
-  return join(names);
-}
 
 // The file of a stored index, and the inputs that it must have been built from.
 struct KeptIndex {
@@ -82,7 +50,8 @@ struct Dataset::State {
   std::unique_ptr<RowEncoder> encoder;
   std::vector<Part> parts;
   std::vector<SampleSet> sets;
-  int64_t size = 0;
+  int64_t size = 0;   // in samples; of rows whose answers are compared, both are one after the other
+  int64_t sides = 1;  // samples of each row
   DataReport report;
   mutable std::optional<Survey> survey;  // without rows; a stored index needs none
 
@@ -140,13 +109,14 @@ void Dataset::State::open(const std::vector<DataSource>& sources, const RowChoic
   std::vector<RowFile> files;
   for (const fs::path& path : paths) files.push_back(RowFile::open(unpacked(path, cache, used), path));
   if (!encoder) make_encoder(files);
+  sides = encoder->sides();
   take_a_look(files, choice);
   auto file = files.begin();
   for (size_t i = 0; i < sources.size(); i++) {
     const int64_t before = size;
     for (size_t n = 0; n < files_of_source[i]; n++, file++) {
       RowChoice rest = choice;
-      if (config.max_samples) rest.max_samples = *config.max_samples - (size - before);
+      if (config.max_samples) rest.max_samples = *config.max_samples * sides - (size - before);
       if (rest.max_samples == 0) continue;
       RowIndex index = index_of(*file, rest);
       const int64_t samples = index.size();
@@ -217,7 +187,7 @@ void Dataset::State::take_a_look(const std::vector<RowFile>& files, const RowCho
 }
 
 const Survey& Dataset::State::empty_survey() const {
-  if (!survey) survey.emplace(*tokenizer, encoder->kind());
+  if (!survey) survey.emplace(*tokenizer, encoder->layout(), encoder->sides());
   return *survey;
 }
 
@@ -261,7 +231,7 @@ std::string Dataset::State::fingerprint(const RowFile& file, const RowChoice& ch
 }
 
 SampleSet Dataset::State::set_of(int64_t first_sample, double weight) const {
-  SampleSet set{.samples = size - first_sample, .weight = weight};
+  SampleSet set{.samples = (size - first_sample) / sides, .weight = weight};
   for (const Part& part : parts) {
     if (part.first_sample < first_sample) continue;
     const DataReport counts = counts_from(part.index.summary().counts);
@@ -274,6 +244,7 @@ SampleSet Dataset::State::set_of(int64_t first_sample, double weight) const {
 DataReport Dataset::State::described(DataReport counts) const {
   counts.name = name;
   counts.kind = encoder->kind();
+  counts.layout = encoder->layout();
   counts.input_field = encoder->input_field();
   counts.target_field = encoder->target_field();
   counts.template_date = encoder->date();
@@ -290,6 +261,11 @@ void Dataset::State::check_samples(const RowChoice& choice) const {
   if (report.rows == 0 && choice.part == RowChoice::Part::kept)
     throw DataError(concat("data.eval: holding out ", choice.held_out, " of ", name,
                            " leaves no rows to train on; choose a smaller share"));
+  if (config.kind == DataKind::feedback && choice.part != RowChoice::Part::held_out && size > 1 &&
+      (report.undesirable == 0 || report.undesirable == report.samples))
+    throw DataError(concat(name, ": all ", grouped(report.samples), " answers are judged ",
+                           report.undesirable == 0 ? "good" : "bad",
+                           "; objective.name: kto needs both (\"label\": true and false)"));
   if (size == 0)
     throw DataError(concat(name, ": none of the ", grouped(report.rows), " rows gives a sample",
                            report.dropped_rows > 0 ? "; all are too long (data.long_samples: drop)" : ""));
@@ -303,6 +279,8 @@ Dataset Dataset::open_part(const std::vector<DataSource>& sources, const RowChoi
   if (sources.empty()) throw DataError("data.train: no data files are given");
   auto state = std::make_shared<State>();
   state->config = config.data;
+  if (config.objective.compares() && config.data.kind == DataKind::automatic)
+    state->config.kind = config.objective.judges() ? DataKind::feedback : DataKind::preference;
   state->model = chat_template_directory(config);
   state->tokenizer = &tokenizer;
   state->encoder_decoder = encoder_decoder;
@@ -333,11 +311,13 @@ Dataset Dataset::open_eval(const Config& config, const Tokenizer& tokenizer, boo
 }
 
 const std::string& Dataset::name() const { return state_->name; }
-int64_t Dataset::size() const { return state_->size; }
+int64_t Dataset::size() const { return state_->size / state_->sides; }
+int64_t Dataset::sides() const { return state_->sides; }
 const std::vector<SampleSet>& Dataset::sets() const { return state_->sets; }
 bool Dataset::encoder_decoder() const { return state_->encoder_decoder; }
 
-Sample Dataset::sample(int64_t index) const {
+Sample Dataset::sample(int64_t index, int64_t side) const {
+  if (state_->sides > 1) return std::move(samples(index).at(static_cast<size_t>(side)));
   const Part& part = state_->part_of(index);
   if (const auto ids = part.index.piece(index - part.first_sample)) {
     part.file.check_unchanged();
@@ -350,20 +330,40 @@ Sample Dataset::sample(int64_t index) const {
   });
 }
 
-Dataset::Texts Dataset::texts(int64_t index) const {
-  const RowEncoder& encoder = *state_->encoder;
-  return state_->read(
-      index, [&](const RowParser& row, const IndexedSample&) { return encoder.texts(encoder.read(row)); });
+std::vector<Sample> Dataset::samples(int64_t index) const {
+  std::vector<Sample> samples;
+  if (state_->sides == 1) samples.push_back(sample(index));
+  if (state_->sides > 1) {
+    state_->read(index * state_->sides, [&](const RowParser& row, const IndexedSample&) {
+      for (EncodedSample& side : state_->encoder->encode(state_->encoder->read(row)))
+        samples.push_back(std::move(side.sample));
+    });
+  }
+  for (int64_t side = 0; references_ && side < state_->sides; side++)
+    samples[static_cast<size_t>(side)].reference =
+        references_->at(static_cast<size_t>(index * state_->sides + side));
+  return samples;
 }
 
-Dataset::Lengths Dataset::lengths(int64_t index) const {
-  const IndexedSample& entry = state_->entry(index);
+void Dataset::set_references(std::vector<double> references) {
+  references_ = std::make_shared<const std::vector<double>>(std::move(references));
+}
+
+Dataset::Texts Dataset::texts(int64_t index) const {
+  const RowEncoder& encoder = *state_->encoder;
+  return state_->read(index * state_->sides, [&](const RowParser& row, const IndexedSample&) {
+    return encoder.texts(encoder.read(row));
+  });
+}
+
+Dataset::Lengths Dataset::lengths(int64_t index, int64_t side) const {
+  const IndexedSample& entry = state_->entry(index * state_->sides + side);
   return {entry.input_tokens, entry.target_tokens};
 }
 
-uint64_t Dataset::content(int64_t index) const { return state_->entry(index).content; }
-uint64_t Dataset::input(int64_t index) const { return state_->entry(index).input; }
-bool Dataset::begins_row(int64_t index) const { return state_->entry(index).piece == 0; }
+uint64_t Dataset::content(int64_t index) const { return state_->entry(index * state_->sides).content; }
+uint64_t Dataset::input(int64_t index) const { return state_->entry(index * state_->sides).input; }
+bool Dataset::begins_row(int64_t index) const { return state_->entry(index * state_->sides).piece == 0; }
 std::optional<int32_t> Dataset::end_of_answer() const { return state_->encoder->end_of_answer(); }
 bool Dataset::has_chat_template() const { return state_->encoder->has_chat_template(); }
 
@@ -376,12 +376,13 @@ Dataset::Checksums Dataset::checksums() const {
 
 std::vector<int32_t> Dataset::prompt(int64_t index) const {
   const RowEncoder& encoder = *state_->encoder;
-  return state_->read(
-      index, [&](const RowParser& row, const IndexedSample&) { return encoder.prompt(encoder.read(row)); });
+  return state_->read(index * state_->sides, [&](const RowParser& row, const IndexedSample&) {
+    return encoder.prompt(encoder.read(row));
+  });
 }
 
 const DataReport& Dataset::report() const { return state_->report; }
-std::string Dataset::origin(int64_t index) const { return state_->origin(index); }
+std::string Dataset::origin(int64_t index) const { return state_->origin(index * state_->sides); }
 
 void Dataset::for_each_skipped_row(const std::function<void(const SkippedRow&)>& visit) const {
   for (const Part& part : state_->parts) {

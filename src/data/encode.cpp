@@ -102,7 +102,8 @@ int64_t truncate_keeping_eos(std::vector<int32_t>& ids, int64_t max_length, std:
 void weigh(std::vector<EncodedSample>& samples, float weight) {
   if (weight == 1) return;
   for (EncodedSample& encoded : samples) {
-    auto& [input_ids, labels, weights, group] = encoded.sample;
+    auto& labels = encoded.sample.labels;
+    auto& weights = encoded.sample.weights;
     if (weight == 0) {
       std::ranges::fill(labels, kIgnore);
       weights.clear();

@@ -19,6 +19,7 @@ struct EncodedSample {
   bool dropped = false;                         // too long with data.long_samples: drop; not used as a sample
   bool has_answer = true;                       // conversations: the assistant says something
   bool has_empty_answer = false;                // and one of its answers that count has no text
+  bool equal_sides = false;                     // of a row with two answers that are the same
   bool counts = true;                           // false: the weight of its row is 0, so nothing is learned
 };
 

@@ -142,9 +142,8 @@ Fields choose_fields(const DataConfig& config, const std::vector<std::string>& n
   if (contains(names, "chosen") && contains(names, "rejected")) {
     const bool prompt = contains(names, "prompt") || !config.input.empty();
     throw DataError(
-        concat("these rows are preferences (\"chosen\", \"rejected\"), and training on preferences (DPO, "
-               "ORPO and the "
-               "like) is not built. To learn the chosen answers: data.target=chosen",
+        concat("these rows are preferences (\"chosen\", \"rejected\"): objective.name=dpo trains on them "
+               "(docs/preferences.md). To learn the chosen answers alone: data.target=chosen",
                prompt ? "" : " and data.input to the field of the question",
                " where they are text; where they are lists of messages, rename the field to \"messages\""));
   }

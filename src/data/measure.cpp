@@ -126,17 +126,21 @@ std::string samples_text(const Dataset& data) {
   const int64_t size = data.size();
   RunningChecksum sum;
   for (int64_t index = 0; index < size; index++) {
-    const Dataset::Lengths length = data.lengths(index);
-    const std::array<int64_t, 2> tokens{length.input_tokens, length.target_tokens};
     const uint64_t row = data.content(index);
     sum.add(bytes_of(std::span<const uint64_t>(&row, 1)));
-    sum.add(bytes_of(std::span<const int64_t>(tokens)));
+    for (int64_t side = 0; side < data.sides(); side++) {
+      const Dataset::Lengths length = data.lengths(index, side);
+      const std::array<int64_t, 2> tokens{length.input_tokens, length.target_tokens};
+      sum.add(bytes_of(std::span<const int64_t>(tokens)));
+    }
   }
   const int64_t stride = std::max<int64_t>(size / kSpelt, 1);
   for (int64_t index = 0; index < size; index += stride) {
-    const Sample spelt = data.sample(index);
-    sum.add(bytes_of(std::span<const int32_t>(spelt.input_ids)));
-    sum.add(bytes_of(std::span<const int32_t>(spelt.labels)));
+    for (int64_t side = 0; side < data.sides(); side++) {
+      const Sample spelt = data.sample(index, side);
+      sum.add(bytes_of(std::span<const int32_t>(spelt.input_ids)));
+      sum.add(bytes_of(std::span<const int32_t>(spelt.labels)));
+    }
   }
   return concat(grouped(size), size == 1 ? " sample" : " samples", ", xxh3 ", sum.digits());
 }
@@ -146,12 +150,15 @@ namespace {
 // A batch with the lengths of these samples, which the index knows: padding does not depend on the tokens.
 EffectiveBatch batch_of_lengths(const Dataset& data, const std::vector<int64_t>& indices) {
   EffectiveBatch batch;
-  for (const int64_t index : indices) {
-    const auto [input, target] = data.lengths(index);
-    const int64_t first = data.encoder_decoder() ? input : input + target;
-    const int64_t second = data.encoder_decoder() ? target : first;
-    batch.samples.push_back({std::vector<int32_t>(static_cast<size_t>(first)),
-                             std::vector<int32_t>(static_cast<size_t>(second))});
+  batch.sides = data.sides();
+  for (int64_t side = 0; side < batch.sides; side++) {
+    for (const int64_t index : indices) {
+      const auto [input, target] = data.lengths(index, side);
+      const int64_t first = data.encoder_decoder() ? input : input + target;
+      const int64_t second = data.encoder_decoder() ? target : first;
+      batch.samples.push_back({std::vector<int32_t>(static_cast<size_t>(first)),
+                               std::vector<int32_t>(static_cast<size_t>(second))});
+    }
   }
   return batch;
 }

@@ -41,6 +41,7 @@ class Warnings {
     empty(report_.input, report_.input_name());
     empty(report_.target, report_.target_name());
     unsupervised();
+    answers();
   }
 
  private:
@@ -64,7 +65,7 @@ class Warnings {
   }
   void cut(const SideReport& side, const char* name, bool of_targets) {
     if (side.truncated == 0) return;
-    warn(concat(name, " truncated at ", length_key(report_.kind, of_targets), " in ",
+    warn(concat(name, " truncated at ", length_key(report_.layout, of_targets), " in ",
                 of_samples(side.truncated), ", ", counted(side.tokens_lost, "token"), " lost"));
   }
   void unknown(const SideReport& side, const char* where) {
@@ -117,6 +118,15 @@ class Warnings {
       warn(concat("an answer is empty in ", in_rows(empty), ", so only its end is learned: ", places(empty)));
   }
 
+  void answers() {
+    const RowCount& equal = report_.equal_sides;
+    if (equal.count > 0)
+      warn(concat("the chosen answer is the rejected one in ", in_rows(equal), ": ", places(equal)));
+    if (report_.kind != DataKind::feedback || report_.samples == 0) return;
+    if (report_.undesirable == 0 || report_.undesirable == report_.samples)
+      warn(concat("all answers are judged ", report_.undesirable == 0 ? "good" : "bad"));
+  }
+
   const DataReport& report_;
   std::vector<std::string>& lines_;
 };
@@ -127,7 +137,7 @@ std::vector<std::string> DataReport::lines() const {
   std::vector<std::string> lines;
   lines.push_back(concat(counted(samples, "sample"), ", ", name_of(kind), ": ", fields_text(*this)));
   if (samples > 0) {
-    const bool chat = kind == DataKind::chat;
+    const bool chat = layout == DataKind::chat;
     lines.push_back(chat ? lengths("conversations", tokens(), conversations)
                          : lengths(input_name(), input.tokens, input.lengths));
     if (has_target())
@@ -164,15 +174,15 @@ namespace {
 
 // "data.max_target_length (99 % of all targets have at most 70 tokens, the longest 90)"
 std::string length_setting(const DataReport& report, bool of_targets) {
-  if (report.kind == DataKind::completion) {
+  if (report.layout == DataKind::completion) {
     return concat("data.max_length (the longest prompt has ", grouped(report.input.lengths.longest()),
                   " tokens, the longest completion ", grouped(report.target.lengths.longest()), ")");
   }
-  const bool chat = report.kind == DataKind::chat;
+  const bool chat = report.layout == DataKind::chat;
   const LengthCounts& lengths = chat         ? report.conversations
                                 : of_targets ? report.target.lengths
                                              : report.input.lengths;
-  return concat(length_key(report.kind, of_targets), " (99 % of all ",
+  return concat(length_key(report.layout, of_targets), " (99 % of all ",
                 chat         ? "conversation"
                 : of_targets ? report.target_name()
                              : report.input_name(),
@@ -182,9 +192,9 @@ std::string length_setting(const DataReport& report, bool of_targets) {
 
 std::string raise_lengths(const DataReport& report, const DataConfig& config) {
   std::vector<std::string> settings;
-  if (report.kind != DataKind::seq2seq || report.input.lengths.longest() > config.max_source_length)
+  if (report.layout != DataKind::seq2seq || report.input.lengths.longest() > config.max_source_length)
     settings.push_back(length_setting(report, false));
-  if (report.kind == DataKind::seq2seq && report.target.lengths.longest() > config.max_target_length)
+  if (report.layout == DataKind::seq2seq && report.target.lengths.longest() > config.max_target_length)
     settings.push_back(length_setting(report, true));
   return join(settings, " and ");
 }

@@ -21,7 +21,7 @@ constexpr size_t kMostCharacters = 1000;  // the report shows fewer
 
 // The total that a count is a share of; the JSON has the share behind the count.
 enum class Whole { none, rows, usable_rows, samples };
-enum class InJson { always, with_target, of_chats, never };
+enum class InJson { always, with_target, of_chats, of_preferences, of_feedback, never };
 
 struct Field {
   const char* name =
@@ -82,6 +82,8 @@ void for_fields(std::type_identity<DataReport>, const Visit& visit) {
   visit(Field{"nothing_to_learn"}, &DataReport::nothing);
   visit(Field{"empty_answers", Whole::usable_rows, nullptr, InJson::of_chats}, &DataReport::empty_answers);
   visit(Field{"conversations", Whole::none, nullptr, InJson::of_chats}, &DataReport::conversations);
+  visit(Field{"equal_sides", Whole::usable_rows, nullptr, InJson::of_preferences}, &DataReport::equal_sides);
+  visit(Field{"undesirable", Whole::none, nullptr, InJson::of_feedback}, &DataReport::undesirable);
   visit(Field{"input"}, &DataReport::input);
   visit(Field{"target", Whole::none, nullptr, InJson::with_target}, &DataReport::target);
   visit(Field{.name = "longest_sample", .shown = InJson::never, .is_largest = true},
@@ -223,7 +225,9 @@ class SetAsJson {
 
   bool is_shown(const Field& field) const {
     return field.shown == InJson::always || (field.shown == InJson::with_target && report_.has_target()) ||
-           (field.shown == InJson::of_chats && report_.kind == DataKind::chat);
+           (field.shown == InJson::of_chats && report_.layout == DataKind::chat) ||
+           (field.shown == InJson::of_preferences && report_.kind == DataKind::preference) ||
+           (field.shown == InJson::of_feedback && report_.kind == DataKind::feedback);
   }
 
   int64_t number_of(Whole whole) const {

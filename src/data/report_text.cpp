@@ -119,11 +119,17 @@ void add_rows(Page& page, const DataReport& report) {
   page.row("skipped", rows_text(report.malformed, report.rows));
   for (const std::string& line : with_reasons(report.malformed)) page.row("", line);
   if (!report.template_date.empty()) page.row("date", date_text(report));
-  const bool changed = report.samples != report.rows;
+  const int64_t sides = report.kind == DataKind::preference ? 2 : 1;
+  const bool changed = report.samples != sides * report.rows;
   page.row("samples", concat(grouped(report.samples), ", ", name_of(report.kind), ": ", fields_text(report)));
   if (changed && report.dropped_rows + report.split_rows > 0)
     page.row("", concat(counted(report.dropped_rows, "row"), " left out, ", grouped(report.split_rows),
-                        " split, longer than ", length_key(report.kind, false)));
+                        " split, longer than ", length_key(report.layout, false)));
+  if (report.kind == DataKind::preference)
+    page.row("the same", concat("both answers ", rows_text(report.equal_sides, usable)));
+  if (report.kind == DataKind::feedback)
+    page.row("judged", concat(grouped(report.samples - report.undesirable), " good, ",
+                              grouped(report.undesirable), " bad"));
   page.row("repeated", rows_text(report.duplicates, usable, true));
   page.row("empty", concat(report.input_name(), " ", rows_text(report.input.empty, usable),
                            report.has_target() ? concat("; ", report.target_name(), " ",
@@ -239,7 +245,8 @@ void add_set(Page& page, const std::string& what, const DataReport& report) {
   };
   add_side(report.input_name(), report.input);
   if (report.has_target()) add_side(report.target_name(), report.target);
-  if (report.kind == DataKind::chat) add_length_numbers(page, "both", report.tokens(), report.conversations);
+  if (report.layout == DataKind::chat)
+    add_length_numbers(page, "both", report.tokens(), report.conversations);
   page.line();
   add_histogram(page, report);
   page.line();

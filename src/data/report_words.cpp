@@ -107,6 +107,10 @@ const char* name_of(DataKind kind) {
       return "text";
     case DataKind::chat:
       return "chat";
+    case DataKind::preference:
+      return "preference";
+    case DataKind::feedback:
+      return "feedback";
     case DataKind::automatic:
       break;
   }
@@ -119,9 +123,9 @@ std::string date_text(const DataReport& report) {
 
 std::vector<Reason> reasons(const DataReport& report) {
   const NothingToLearn& nothing = report.nothing;
-  const char* key = length_key(report.kind, /*of_targets=*/true);
-  const std::string cut_away = report.kind == DataKind::completion ? concat("the prompt alone fills ", key)
-                                                                   : concat(key, " cuts it all away");
+  const char* key = length_key(report.layout, /*of_targets=*/true);
+  const std::string cut_away = report.layout == DataKind::completion ? concat("the prompt alone fills ", key)
+                                                                     : concat(key, " cuts it all away");
   return {{"the assistant says nothing", &nothing.no_answer},
           {"no answer counts (data.loss_on, weight)", &nothing.not_counted},
           {cut_away, &nothing.cut_away},
@@ -129,10 +133,10 @@ std::vector<Reason> reasons(const DataReport& report) {
 }
 
 std::string why_nothing_to_learn(const DataReport& report, int64_t max_length) {
-  if (report.kind == DataKind::chat)
+  if (report.layout == DataKind::chat)
     return concat("no conversation has an answer that counts (data.loss_on, weight) within data.max_length (",
                   max_length, ")");
-  if (report.kind != DataKind::completion) return "no text has more than one token";
+  if (report.layout != DataKind::completion) return "no text has more than one token";
   return report.truncated.count > 0
              ? concat("every prompt fills data.max_length (", max_length, ") alone; raise it")
              : "the texts are empty";
@@ -140,7 +144,7 @@ std::string why_nothing_to_learn(const DataReport& report, int64_t max_length) {
 
 bool kind_has_target(DataKind kind) { return kind == DataKind::seq2seq || kind == DataKind::completion; }
 
-bool DataReport::has_target() const { return kind_has_target(kind) || target.lengths.count() > 0; }
+bool DataReport::has_target() const { return kind_has_target(layout) || target.lengths.count() > 0; }
 
 std::vector<std::string> with_reasons(const RowCount& rows) {
   std::vector<std::pair<std::string, RowCount>> groups;  // in the order of their first rows
@@ -164,13 +168,13 @@ std::string DataReport::malformed_text() const {
 }
 
 const char* DataReport::input_name() const {
-  if (kind == DataKind::chat) return "context";
-  return kind == DataKind::seq2seq ? "source" : kind == DataKind::completion ? "prompt" : name_of(kind);
+  if (layout == DataKind::chat) return "context";
+  return layout == DataKind::seq2seq ? "source" : layout == DataKind::completion ? "prompt" : name_of(kind);
 }
 
 const char* DataReport::target_name() const {
-  if (kind == DataKind::chat) return "answers";
-  return kind == DataKind::completion ? "completion" : "target";
+  if (layout == DataKind::chat) return "answers";
+  return layout == DataKind::completion ? "completion" : "target";
 }
 
 void log_report(const std::string& start, const std::vector<std::string>& lines) {

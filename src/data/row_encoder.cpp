@@ -7,6 +7,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
+#include "data/answers_encoder.h"
 #include "data/chat_encoder.h"
 #include "data/text_encoder.h"
 #include "text/chat/marks.h"
@@ -36,9 +37,9 @@ void refuse_judged_answers(const DataConfig& config, const RowParser& row,
   if (judgement == nullptr) return;
   throw DataError(concat(
       "these rows are judged answers (\"", judgement,
-      "\" is true or false), and training on judgements (KTO ",
-      "and the like) is not built; the bad answers would be learned, too. Keep the rows in which \"",
-      judgement, "\" is true, and remove that field",
+      "\" is true or false); objective.name=kto trains on them (docs/preferences.md), and otherwise the bad ",
+      "answers would be learned, too. Or keep the rows in which \"", judgement,
+      "\" is true, and remove that field",
       pair ? "; if it says something else of the answer: data.input=prompt data.target=completion" : ""));
 }
 
@@ -65,6 +66,8 @@ std::unique_ptr<RowEncoder> make_row_encoder(const DataConfig& config, const std
                                              bool encoder_decoder) {
   const std::vector<std::string> fields = first_row.fields();
   return in_family(ErrorCode::data_fields, [&]() -> std::unique_ptr<RowEncoder> {
+    if (config.kind == DataKind::preference || config.kind == DataKind::feedback)
+      return make_answers_encoder(config, model, first_row, tokenizer, encoder_decoder);
     refuse_judged_answers(config, first_row, fields);
     if (auto chat = make_chat_encoder(config, model, first_row, tokenizer, encoder_decoder)) return chat;
     return std::make_unique<TextEncoder>(choose_fields(config, fields, encoder_decoder), config, tokenizer);

@@ -23,6 +23,8 @@ struct ReadRow {
   Conversation conversation = {};              // chat rows
   float weight = 1;                            // in the loss, from data.loss_weight
   std::vector<std::string> unused_marks = {};  // see unused_marks()
+  std::vector<ReadRow> sides = {};             // preferences: the row with each of its answers; feedback: its one
+  bool desirable = true;                       // feedback
 };
 
 // Used by several threads at once. The functions throw DataError for a row that cannot be used. The error has
@@ -61,6 +63,10 @@ class RowEncoder {
   virtual std::string date() const { return ""; }
 
   virtual DataKind kind() const = 0;
+  // Returns how its samples are laid out: kind(), or for rows with several answers the kind of each.
+  virtual DataKind layout() const { return kind(); }
+  // Returns the samples that each row gives, if that is fixed: 2 for a chosen and a rejected answer.
+  virtual int64_t sides() const { return 1; }
   // For the report: "question -> answer".
   virtual std::string input_field() const = 0;
   virtual std::string target_field() const = 0;  // "": none

@@ -127,7 +127,8 @@ class StepLoader::Queue {
     Batch batch;
     try {
       batch.indices = next_indices_();
-      batch.made.samples.resize(batch.indices.size());
+      batch.made.sides = dataset_.sides();
+      batch.made.samples.resize(batch.indices.size() * static_cast<size_t>(batch.made.sides));
       batch.made.share = share_;
     } catch (...) {
       batch.indices.clear();
@@ -142,10 +143,13 @@ class StepLoader::Queue {
   void make(Part& share) const {
     for (size_t i = share.begin; i < share.end; i++) {
       try {
-        Sample sample = dataset_.sample(share.batch->indices[i]);
-        share.tokens += token_count(sample, dataset_.encoder_decoder());
-        share.supervised_tokens += supervised_tokens(sample, dataset_.encoder_decoder());
-        share.batch->made.samples[i] = std::move(sample);
+        size_t slot = i;
+        for (Sample& sample : dataset_.samples(share.batch->indices[i])) {
+          share.tokens += token_count(sample, dataset_.encoder_decoder());
+          share.supervised_tokens += supervised_tokens(sample, dataset_.encoder_decoder());
+          share.batch->made.samples[slot] = std::move(sample);
+          slot += share.batch->indices.size();
+        }
       } catch (...) {
         share.failure = std::current_exception();
         share.failed_sample = i;

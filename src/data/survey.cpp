@@ -23,9 +23,9 @@ void add_lengths(SideReport& side, int64_t tokens, int64_t lost) {
 
 }  // namespace
 
-Survey::Survey(const Tokenizer& tokenizer, DataKind kind)
-    : tokenizer_(&tokenizer), spelling_(tokenizer), kind_(kind) {
-  counts_.kind = kind;
+Survey::Survey(const Tokenizer& tokenizer, DataKind kind, int64_t sides)
+    : tokenizer_(&tokenizer), spelling_(tokenizer), kind_(kind), sides_(sides) {
+  counts_.kind = counts_.layout = kind;
   const std::vector<int32_t> with = tokenizer.encode("a", true), without = tokenizer.encode("a", false);
   if (!with.empty() && !without.empty() && with.front() != without.front()) begin_ = with.front();
 }
@@ -34,11 +34,12 @@ void Survey::add(uint64_t offset, const std::vector<EncodedSample>& samples,
                  const std::function<Dataset::Texts()>& texts,
                  const std::function<std::vector<std::string>()>& learned) {
   const NamedRow row{.offset = offset};
-  counts_.split_rows += samples.size() > 1;
-  bool truncated = false, unknown = false, doubled = false;
+  counts_.split_rows += samples.size() > static_cast<size_t>(sides_);
+  bool truncated = false, unknown = false, doubled = false, dropped = false;
   for (const EncodedSample& encoded : samples) {
     truncated |= encoded.input_lost + encoded.target_lost > 0;
     if (encoded.dropped) {
+      dropped = true;
       add_dropped(encoded);
       continue;
     }
@@ -46,7 +47,9 @@ void Survey::add(uint64_t offset, const std::vector<EncodedSample>& samples,
     unknown |= has_unknown(encoded);
     doubled |= doubles_ends(encoded);
   }
+  counts_.dropped_rows += dropped;
   if (doubled) counts_.doubled_ends.add(row);
+  if (std::ranges::any_of(samples, &EncodedSample::equal_sides)) counts_.equal_sides.add(row);
   if (!spelling_.keeps_everything()) add_unspelled(row, learned());
   if (truncated) counts_.truncated.add(row);
   if (unknown) counts_.unknown.add(row);
@@ -66,6 +69,7 @@ void Survey::add_marks(uint64_t offset, const std::vector<std::string>& marks) {
 
 void Survey::add(const EncodedSample& encoded, const NamedRow& row) {
   counts_.samples++;
+  counts_.undesirable += !encoded.sample.desirable;
   add_lengths(counts_.input, encoded.input_tokens, encoded.input_lost);
   if (kind_has_target(kind_) || encoded.target_tokens > 0)
     add_lengths(counts_.target, encoded.target_tokens, encoded.target_lost);
@@ -95,7 +99,6 @@ void Survey::add_nothing(const EncodedSample& encoded, const NamedRow& row) {
 }
 
 void Survey::add_dropped(const EncodedSample& encoded) {
-  counts_.dropped_rows++;
   if (kind_ == DataKind::chat) add_conversation(encoded);
   counts_.input.lengths.add(encoded.input_tokens + encoded.input_lost);
   const int64_t target = encoded.target_tokens + encoded.target_lost;
@@ -111,7 +114,8 @@ void Survey::add_unspelled(const NamedRow& row, const std::vector<std::string>& 
 }
 
 bool Survey::doubles_ends(const EncodedSample& encoded) const {
-  const auto& [ids, labels, weights, group] = encoded.sample;
+  const auto& ids = encoded.sample.input_ids;
+  const auto& labels = encoded.sample.labels;
   if (begin_ && ids.size() > 1 && ids[0] == *begin_ && ids[1] == *begin_) return true;
   const auto end = tokenizer_->eos_id();
   if (!end || kind_ == DataKind::chat) return false;

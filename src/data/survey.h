@@ -19,7 +19,8 @@ namespace trainer {
 
 class Survey {
  public:
-  Survey(const Tokenizer& tokenizer, DataKind kind);
+  // `kind`: RowEncoder::layout(); `sides`: RowEncoder::sides().
+  Survey(const Tokenizer& tokenizer, DataKind kind, int64_t sides = 1);
 
   // Adds the row at this offset and its samples: one, several when it is split, or one that is dropped.
   // `texts` and `learned` (those of RowEncoder) are called only when needed, because the texts of a
@@ -51,6 +52,7 @@ class Survey {
   Spelling spelling_;
   std::optional<int32_t> begin_;  // the token that the tokenizer adds in front of a text (BOS)
   DataKind kind_;
+  int64_t sides_;
   DataReport counts_;
   std::map<std::string, bool> is_unknown_;  // the characters looked up so far
 };

@@ -307,6 +307,10 @@ void check_text_column(const RowParser& row, const TextTemplate& text, const std
 }
 
 void check_row(const RowParser& row, const RowEncoder& encoder) {
+  if (encoder.kind() == DataKind::preference || encoder.kind() == DataKind::feedback) {
+    encoder.read(row);
+    return;
+  }
   if (encoder.kind() == DataKind::chat) {
     if (!conversation_form(row.fields())) encoder.read(row);
     return;

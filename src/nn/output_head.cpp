@@ -14,6 +14,8 @@ Linear& OutputHead::own_weight() {
   return *linear_;
 }
 
+bool OutputHead::shares_adapter() const { return tied() && shared_ != nullptr && shared_->lora; }
+
 std::vector<Parameter*> OutputHead::tables() {
   if (tied()) return {embedding_};
   return {embedding_, &linear_->weight};

@@ -43,6 +43,23 @@ class CrossEntropy : public Objective {
   double label_smoothing_, z_loss_;
 };
 
+// What a step of answers (answers.h) computes of each token: its log-probability. The loss of a row is not a
+// sum of its tokens' losses, and is reported by AnswersLoss.
+class OfAnswers : public Objective {
+ public:
+  explicit OfAnswers(const ObjectiveConfig& config) : answers_(config.judges() ? 1 : 2) {}
+
+  LossOptions options(Pass) const override { return {.log_probabilities = true}; }
+  double normaliser(std::span<const Sample> samples, bool) const override {
+    return static_cast<double>(samples.size()) / answers_;
+  }
+  std::vector<Term> terms(Pass) const override { return {{"loss"}}; }
+  std::vector<at::Tensor> sums(const LossSum& out, Pass) const override { return {out.loss}; }
+
+ private:
+  double answers_;  // of a row
+};
+
 }  // namespace
 
 TermSums::TermSums(const Objective& objective, Pass pass, at::Device device)
@@ -67,6 +84,7 @@ Means means_of(const Objective& objective, Pass pass, const std::vector<double>&
 }
 
 std::unique_ptr<Objective> make_objective(const Config& config) {
+  if (config.objective.compares()) return std::make_unique<OfAnswers>(config.objective);
   return std::make_unique<CrossEntropy>(config.training);
 }
 

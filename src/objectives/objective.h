@@ -6,24 +6,7 @@
 // depend on how the effective batch is split, repeated after an out-of-memory error, or shared among ranks.
 // An objective says what the head computes of a token, what the normaliser is, and what the sums are called.
 //
-// How losses that compare sequences fit in (DPO, ORPO, KTO; none is built). They optimise a function of the
-// log-probability of whole sequences, s = sum of log p(token). Their gradient is that of a weighted
-// cross-entropy: of sum over sequences of -w s, where w = -dL/ds at the current weights of the model is a
-// constant. So such an objective needs, in this order:
-//   1. An encoder that makes several samples of a row, with one Sample::group. No micro-batch split and no
-//      shares of ranks part them.
-//   2. A pass without gradients before the others: the step's micro-batches with
-//      LossOptions::log_probabilities, added up by slot. Dropout follows from slot and position, so this pass
-//      and the later ones see the same masks. The reference model's sums come from the same pass with the
-//      adapter off, or are stored with the rows.
-//   3. A function of the objective from these sums to one weight for each sample, by which Sample::weights
-//      are multiplied. DPO: with d = s - s_reference of the chosen minus that of the rejected answer,
-//      w = b sigmoid(-b d) for the chosen and minus that for the rejected one; ORPO: of the chosen one,
-//      1 / tokens more; KTO: with a constant that the mean over the batch gives. The normaliser is the number
-//      of groups.
-//   4. What to report: the loss itself follows from the sums of 2, and takes the place of the sum of the
-//      passes; margins and accuracies beside it.
-// The passes, their splits and what they report to each other stay as they are.
+// Losses of whole answers (DPO, ORPO, KTO) are not sums over tokens: answers.h.
 #pragma once
 
 #include <cstdint>

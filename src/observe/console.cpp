@@ -162,6 +162,8 @@ void show_evaluation(const Values& values) {
   line.add("eval_loss %.4f", number(values, "eval_loss"), 1, 0)
       .add("perplexity %.4g", number(values, "eval_perplexity"), 1, 3)
       .add("token accuracy %.2f %%", number(values, "eval_token_accuracy"), 100, 2)
+      .add("reward accuracy %.2f %%", number(values, "eval_reward_accuracy"), 100, 2)
+      .add("margin %.4f", number(values, "eval_reward_margin"), 1, 2)
       .count(number(values, "eval_samples"), "samples", 4)
       .duration("in ", number(values, "eval_seconds"));
   line.log();
@@ -203,6 +205,8 @@ struct Console::State {
     Line line(step_text(step(), total_steps));
     line.add("epoch %.2f", number(last_row, "epoch"), 1, 5)
         .add("loss %.4f", interval.mean_loss(), 1, 0)
+        .add("margin %.3f", number(last_row, "reward_margin"), 1, 5)
+        .add("accuracy %.0f %%", number(last_row, "reward_accuracy"), 100, 5)
         .add("grad_norm %.3g", number(last_row, "grad_norm"), 1, 6)
         .add("lr %.2e", number(last_row, "learning_rate"), 1, 4)
         .count(interval.per_second(interval.tokens), "tok/s", 2)

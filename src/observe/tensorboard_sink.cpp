@@ -53,6 +53,7 @@ std::string train_tag(const std::string& key) {
   if (key == "loss" || key == "grad_norm" || key == "learning_rate" || key == "epoch") return "train/" + key;
   if (key.ends_with("_per_second") || key.ends_with("_seconds")) return "speed/" + key;
   if (key.starts_with("memory_")) return "memory/" + key.substr(7);
+  if (key.starts_with("reward_") || key.starts_with("logps_") || key == "kl") return "answers/" + key;
   if (key == "retries" || key == "recomputed_blocks") return "memory/" + key;
   return "";
 }

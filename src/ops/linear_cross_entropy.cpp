@@ -57,17 +57,29 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
     const LossParts parts =
         (cpu ? loss_parts_cpu : loss_parts_gpu)(hidden, weight, labels, options, wanted, *row_weights);
     ctx->save_for_backward({parts.g_hidden, parts.g_weight});
+    ctx->set_materialize_grads(false);
     more->correct = options.count_correct ? parts.correct : at::Tensor();
     more->z_loss = parts.z_loss;
     more->log_probabilities = parts.log_probabilities;
-    return {parts.loss};
+    const bool plain = !row_weights->defined() && options.label_smoothing == 0 && options.z_loss == 0;
+    if (!parts.log_probabilities.defined()) return {parts.loss};
+    if (!plain || wanted.weight) ctx->mark_non_differentiable({parts.log_probabilities});
+    return {parts.loss, parts.log_probabilities};
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const variable_list saved = ctx->get_saved_variables();
     // The fp32 scalar times a bf16 tensor: rounded once, after the product.
-    const auto scaled = [&](const at::Tensor& g) { return g.defined() ? g * grads[0] : g; };
-    return {scaled(saved[0]), scaled(saved[1]), {}, {}, {}, {}, {}};
+    const auto scaled = [&](const at::Tensor& g) {
+      return g.defined() && grads[0].defined() ? g * grads[0] : at::Tensor();
+    };
+    at::Tensor g_hidden = scaled(saved[0]);
+    if (grads.size() > 1 && grads[1].defined() && saved[0].defined()) {  // the loss of a row is -log p
+      at::Tensor of_rows = at::empty_like(saved[0]);
+      at::mul_out(of_rows, saved[0], grads[1].neg().unsqueeze(1));  // rounded once, too
+      g_hidden = g_hidden.defined() ? g_hidden + of_rows : of_rows;
+    }
+    return {g_hidden, scaled(saved[1]), {}, {}, {}, {}, {}};
   }
 };
 
@@ -152,8 +164,10 @@ LossParts loss_parts_gpu(const at::Tensor& hidden, const at::Tensor& weight, con
 LossSum linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
                              const LossOptions& options, const at::Tensor& row_weights) {
   LossSum sum;
-  sum.loss = LinearCrossEntropy::apply(hidden, weight, labels, options, &row_weights,
-                                       at::GradMode::is_enabled(), &sum)[0];
+  const variable_list outputs = LinearCrossEntropy::apply(hidden, weight, labels, options, &row_weights,
+                                                          at::GradMode::is_enabled(), &sum);
+  sum.loss = outputs[0];
+  if (outputs.size() > 1) sum.log_probabilities = outputs[1];
   return sum;
 }
 

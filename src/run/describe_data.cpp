@@ -50,7 +50,9 @@ RunDataReport describe_data(const Config& config, const Dataset& train, const Da
   count_repeats(train, eval, report);
   for (int64_t i = 0; i < std::min(kSamplesShown, order.epoch_size()); i++) {
     const int64_t index = order.index_at(i);
-    report.samples.push_back(view_of(train.sample(index), encoder_decoder, train.origin(index), tokenizer));
+    for (int64_t side = 0; side < train.sides(); side++)
+      report.samples.push_back(
+          view_of(train.sample(index, side), encoder_decoder, train.origin(index), tokenizer));
   }
   return report;
 }

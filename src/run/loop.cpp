@@ -168,7 +168,7 @@ void Loop::log(const EffectiveBatch& batch, const StepResult& result, const Step
   MetricRow row = train_row(position, batch, result, seconds, parts_.device);
   progress_.numerics.add(position.step, result, row, [&] {
     std::vector<std::string> origins;
-    const int64_t first = position.samples_seen - static_cast<int64_t>(batch.samples.size());
+    const int64_t first = position.samples_seen - batch.rows();
     for (const int64_t index : parts_.order.step_at(first, config_.effective_batch_size()))
       origins.push_back(parts_.train.origin(index));
     return origins;

@@ -14,7 +14,7 @@ MetricRow train_row(const RunPosition& position, const EffectiveBatch& batch, co
   const auto per_second = [&](int64_t count) {
     return static_cast<double>(count) / std::max(seconds.all, 1e-9);
   };
-  const int64_t samples = static_cast<int64_t>(batch.samples.size());
+  const int64_t samples = batch.rows();
   MetricRow row{"train",
                 {{"step", position.step},
                  {"epoch", epoch_of(position)},
@@ -51,11 +51,8 @@ MetricRow train_row(const RunPosition& position, const EffectiveBatch& batch, co
 
 MetricRow evaluation_row(const RunPosition& position, const EvaluationResult& result,
                          const Predictions* predictions, double seconds) {
-  MetricRow row{"eval",
-                {{"step", position.step},
-                 {"epoch", epoch_of(position)},
-                 {"eval_loss", result.loss},
-                 {"eval_perplexity", std::exp(result.loss)}}};
+  MetricRow row{"eval", {{"step", position.step}, {"epoch", epoch_of(position)}, {"eval_loss", result.loss}}};
+  if (result.of_tokens) row.values["eval_perplexity"] = std::exp(result.loss);
   for (const auto& [name, value] : result.terms) row.values["eval_" + name] = value;
   row.values["eval_samples"] = result.samples;
   row.values["eval_supervised_tokens"] = result.supervised_tokens;

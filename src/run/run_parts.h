@@ -50,9 +50,9 @@ struct RunParts {
   bool has_moved = false;  // from the device that the plan is for
   const std::unique_ptr<Tokenizer> tokenizer;
   const bool encoder_decoder;
-  const Dataset train;  // before the model: a mistake in the data is found at once
+  Dataset train;  // before the model: a mistake in the data is found at once
   const SampleLengths lengths;
-  const std::optional<Dataset> eval;
+  std::optional<Dataset> eval;
   Prepared prepared;
   const RunPlan plan;
   const Config& resolved;              // the plan's, with numbers in place of auto

@@ -27,8 +27,10 @@ std::vector<int64_t> shortest_of(const Dataset& train) {
   for (const SampleSet& set : train.sets()) {
     const int64_t times = set.samples > 0 ? (set.in_epoch() + set.samples - 1) / set.samples : 0;
     for (const int64_t end = index + set.samples; index < end; index++) {
-      const Dataset::Lengths lengths = train.lengths(index);
-      all.add(lengths.input_tokens + lengths.target_tokens, times);
+      for (int64_t side = 0; side < train.sides(); side++) {
+        const Dataset::Lengths lengths = train.lengths(index, side);
+        all.add(lengths.input_tokens + lengths.target_tokens, times);
+      }
     }
   }
   std::vector<int64_t> shortest;

@@ -43,7 +43,7 @@ RunProgress::RunProgress(const Config& config, const RunLength& length, const Ru
 
 void RunProgress::advance(const EffectiveBatch& batch) {
   position.step++;
-  position.samples_seen += static_cast<int64_t>(batch.samples.size());
+  position.samples_seen += batch.rows();
   position.tokens_seen += batch.tokens;
   position.dataset_size = length_.dataset_size;
 }

@@ -73,9 +73,24 @@ std::string method(const Artefacts& artefacts) {
                 list != nullptr ? join(*list) : std::get<std::string>(adapter.target_modules));
 }
 
+// "dpo, loss_type sigmoid, beta 0.1, against the model without its adapter"
+std::string objective_text(const Config& config) {
+  const ObjectiveConfig& objective = config.objective;
+  std::string text = objective.name;
+  if (objective.name == "dpo" || objective.name == "cpo") text += concat(", loss_type ", objective.loss_type);
+  text += concat(", beta ", objective.beta);
+  if (objective.name == "simpo") text += concat(", gamma ", objective.gamma);
+  const Reference reference = config.reference();
+  if (reference == Reference::adapter_off) text += ", against the model without its adapter";
+  if (reference == Reference::kept)
+    text += ", against the model as the run began (log-probabilities in data.cache)";
+  return text;
+}
+
 std::string batch_text(const Config& config, const Model& model) {
   const TrainingConfig& training = config.training;
-  std::string text = concat(config.effective_batch_size(), " per update; at most ");
+  const char* rows = config.objective.compares() && !config.objective.judges() ? " pairs" : "";
+  std::string text = concat(config.effective_batch_size(), rows, " per update; at most ");
   if (training.micro_batching == MicroBatching::samples)
     return concat(text, int64_t{training.batch_size}, " samples at once");
   const DataConfig& data = config.data;
@@ -267,6 +282,7 @@ void show_start(OutputDirectory& output, const Config& config, const Artefacts& 
   line("device", describe_device(device));
   if (device.is_cpu()) line("matmul", describe_cpu_products());
   for (const auto& [name, value] : plan.lines()) line(name, value);
+  if (config.objective.compares()) line("objective", objective_text(config));
   line("batch", batch_text(config, model));
   line("learning rate", learning_rate_text(config, model, length));
   line("steps", concat(grouped(length.total_steps), " (", grouped(length.steps_per_epoch), " an epoch)"));

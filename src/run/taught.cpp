@@ -21,7 +21,7 @@ constexpr const char* kFile = "generation_config.json";
 
 // The end token that is the last of every answer or text.
 std::optional<int32_t> learned_end(const Dataset& train, const Tokenizer& tokenizer) {
-  if (train.report().kind == DataKind::chat) return train.end_of_answer();
+  if (train.report().layout == DataKind::chat) return train.end_of_answer();
   return tokenizer.eos_id();
 }
 

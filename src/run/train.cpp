@@ -31,6 +31,7 @@
 #include "run/describe_data.h"
 #include "run/end_of_run.h"
 #include "run/fixed_settings.h"
+#include "run/kept_references.h"
 #include "run/loop.h"
 #include "run/output_directory.h"
 #include "run/resume.h"
@@ -174,6 +175,7 @@ void run_training(const Config& asked, const std::vector<MetricSink*>& sinks, No
   }
   check_same_files(asked, ranks);
   RunParts parts(asked, output, start, ranks, place);
+  keep_references(parts);  // of the model as the run began
   {
     const Progress shown("restoring the state of the run");
     load_state(start, parts.prepared, parts.trainer);

@@ -13,6 +13,7 @@
 
 #include "base/progress.h"
 #include "objectives/objective.h"
+#include "training/evaluate_answers.h"
 #include "training/oom_recovery.h"
 #include "training/placement.h"
 
@@ -37,8 +38,6 @@ void settle_packing(Config& config, const Model& model, at::DeviceType device) {
   if (config.data.packing.is_automatic() && !packs) config.data.packing = false;
 }
 
-namespace {
-
 StepLoader::NextIndices groups_of(const Dataset& dataset, int64_t size) {
   return [all = dataset.size(), size, first = int64_t{0}]() mutable {
     std::vector<int64_t> indices(static_cast<size_t>(std::min(size, all - first)));
@@ -48,14 +47,21 @@ StepLoader::NextIndices groups_of(const Dataset& dataset, int64_t size) {
   };
 }
 
+namespace {
+
 constexpr const char* kAdvice =
     "What helps: a larger memory.limit, if the device has it; shorter samples (data.max_source_length and "
     "data.max_target_length, for decoders data.max_length).";
 
-OomRecovery recovery_with(const Config& config, at::Device device, const RecoveryListener& listener) {
+}  // namespace
+
+OomRecovery recovery_of_evaluation(const Config& config, at::Device device,
+                                   const RecoveryListener& listener) {
   return OomRecovery({config.recovery, device, "evaluation", /*clean_up=*/[] {},
                       /*explain=*/[device] { return memory_table(device, kAdvice); }, listener});
 }
+
+namespace {
 
 // Runs micro-batches of an evaluation.
 class EvaluationPasses {
@@ -120,7 +126,7 @@ ShareOfEvaluation evaluate_share(const Model& model, const Dataset& dataset, con
     result.samples += static_cast<int64_t>(batch.samples.size());
     result.supervised_tokens += batch.supervised_tokens;
     result.normaliser += objective.normaliser(batch.samples, split.encoder_decoder);
-    OomRecovery recovery = recovery_with(config, device, listener);
+    OomRecovery recovery = recovery_of_evaluation(config, device, listener);
     split.limits.halvings = budget.halvings;
     split_by_limits(batch, split);
     PassProgress at;
@@ -134,7 +140,7 @@ ShareOfEvaluation evaluate_share(const Model& model, const Dataset& dataset, con
     }
     if (recovery.retries() == 0) budget.succeeded(config.recovery.grow_after);
   }
-  recovery_with(config, device, listener).repeat("evaluation", [&] {
+  recovery_of_evaluation(config, device, listener).repeat("evaluation", [&] {
     result.sums.assign(objective.terms(Pass::evaluation).size(), 0.0);
     for (const TermSums& sums : groups) {
       for (size_t term = 0; term < result.sums.size(); term++)
@@ -146,9 +152,11 @@ ShareOfEvaluation evaluate_share(const Model& model, const Dataset& dataset, con
 
 }  // namespace
 
-EvaluationResult evaluate(const Model& model, const Dataset& dataset, const Config& config, at::Device device,
+EvaluationResult evaluate(Model& model, const Dataset& dataset, const Config& config, at::Device device,
                           BatchBudget& budget, const RecoveryListener& listener,
                           const std::function<void()>& between, const Ranks& ranks) {
+  if (config.objective.compares())
+    return evaluate_answers(model, dataset, config, device, budget, listener, between, ranks);
   const std::unique_ptr<Objective> objective = make_objective(config);
   ShareOfEvaluation own;
   const std::vector<std::string> notes = run_on_all_ranks(

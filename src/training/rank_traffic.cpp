@@ -15,7 +15,7 @@
 namespace trainer {
 
 int64_t share_of_a_rank(const Config& config, int64_t ranks) {
-  return (config.effective_batch_size() + ranks - 1) / ranks;
+  return (config.sequences_of_a_step() + ranks - 1) / ranks;
 }
 
 int64_t micro_batches_of_a_rank(const Config& config, int64_t ranks, int64_t batch_size) {

@@ -75,7 +75,7 @@ std::vector<Offload> Planner::offload_sets() const {
 }
 
 std::vector<int64_t> Planner::batch_sizes() const {
-  const int64_t all = config_.effective_batch_size();
+  const int64_t all = config_.sequences_of_a_step();
   std::vector<int64_t> sizes;
   for (int64_t size = 1; size < all; size *= 2) sizes.push_back(size);
   sizes.push_back(all);
@@ -90,9 +90,13 @@ std::vector<int64_t> Planner::block_counts() {
 }
 
 // In the forward pass two operations for each weight and token, and as many for each gradient of backward;
-// frozen weights need none.
+// frozen weights need none. Where answers are compared, a reference that is not kept takes a forward pass
+// more, and kto's other answers take two.
 double Planner::seconds_at_cost_1(const MemoryPlan& plan) {
-  const double passes = config_.lora ? 2.0 : 3.0,
+  const ObjectiveConfig& objective = config_.objective;
+  const bool reference = config_.reference() == Reference::adapter_off;
+  const double passes =
+                   (config_.lora ? 2.0 : 3.0) + (reference ? 1.0 : 0.0) + (objective.judges() ? 2.0 : 0.0),
                tokens = static_cast<double>(plan.sample_tokens * share_of_a_rank(config_, target_.ranks));
   const double rate = target_.device == c10::kCPU ? kCpuRate : kGpuRate;
   return 2.0 * shape().weights_of_token * tokens * passes / rate;
@@ -108,7 +112,7 @@ double Planner::seconds(const MemoryPlan& plan) {
   };
   const double recomputed = static_cast<double>(plan.recompute_blocks) / static_cast<double>(plan.num_blocks);
   const double work = (1.0 + recomputed / 3.0) * overhead(std::min(plan.batch_size, share)) /
-                      overhead(config_.effective_batch_size());
+                      overhead(config_.sequences_of_a_step());
   return seconds_at_cost_1(plan) * work + plan.offloaded.seconds;
 }
 

@@ -22,11 +22,13 @@
 #include "memory/copy_stream.h"
 #include "memory/memory_phase.h"
 #include "nn/attention.h"
+#include "objectives/answers.h"
 #include "objectives/objective.h"
 #include "optim/state_memory.h"
 #include "training/gradient_sums.h"
 #include "training/oom_recovery.h"
 #include "training/placement.h"
+#include "training/step_of_answers.h"
 
 namespace trainer {
 namespace {
@@ -67,6 +69,7 @@ Trainer::Trainer(const Config& config, Model& model, at::Device device, int64_t 
       ranks_(ranks),
       device_(device),
       objective_(make_objective(config)),
+      answers_loss_(config.objective.compares() ? std::make_unique<AnswersLoss>(config.objective) : nullptr),
       parameters_(trained_parameters(model)),
       gradients_(parameters_, config.optimizer.grad_dtype, std::make_shared<CopyStream>(device)),
       placement_(std::make_unique<Placement>(config, model, device, ranks, parameters_, gradients_)),
@@ -82,11 +85,13 @@ const std::map<std::string, int64_t>& Trainer::owners() const { return placement
 const std::map<std::string, int64_t>& Trainer::sharded() const { return placement_->sharded(); }
 void Trainer::weights_changed() { placement_->weights_changed(); }
 
-StepResult Trainer::step(const EffectiveBatch& batch, const StepCuts* replay) {
+StepResult Trainer::step(const EffectiveBatch& given, const StepCuts* replay) {
   StepResult result;
-  const int64_t given = ranks_.bytes_given();
+  const int64_t given_before = ranks_.bytes_given();
   result.learning_rate = schedule_.learning_rate(steps_);
   OomRecovery recovery(recovery_options(""));
+  if (answers_loss_) prepare_answers(given, recovery);
+  const EffectiveBatch& batch = answers_ ? answers_->batch : given;
   MicroBatchSplit split = first_split(batch, replay);
   const TermSums sums =
       ranks_.alone() ? accumulate(batch, split, recovery) : accumulate_over_ranks(batch, split, recovery);
@@ -100,7 +105,7 @@ StepResult Trainer::step(const EffectiveBatch& batch, const StepCuts* replay) {
     gradients_.clear();
   }
   steps_++;
-  result.bytes_exchanged = ranks_.bytes_given() - given;
+  result.bytes_exchanged = ranks_.bytes_given() - given_before;
   end_step(batch, split, recovery, result);
   return result;
 }
@@ -135,7 +140,9 @@ void Trainer::answer_thrashing(const EffectiveBatch& batch, MicroBatchSplit spli
   if (split.micro_batches.empty()) return;  // a step with fewer samples than ranks
   const std::vector<int64_t> largest = *std::ranges::max_element(
       split.micro_batches, {}, [&](const auto& slots) { return size_of(batch, split, slots); });
-  if (static_cast<int64_t>(largest.size()) <= config_.recovery.min_batch_size) return;
+  if (static_cast<int64_t>(largest.size()) <= config_.recovery.min_batch_size ||
+      !can_be_split(batch, largest))
+    return;
   split_smaller(batch, split, budgets_.training, largest);
   empty_cache(device_);
   OutOfMemory oom;
@@ -145,6 +152,7 @@ void Trainer::answer_thrashing(const EffectiveBatch& batch, MicroBatchSplit spli
 }
 
 void Trainer::rehearse(const EffectiveBatch& batch) {
+  answers_.reset();
   OomRecovery recovery(recovery_options("memory test"));
   MicroBatchSplit split = first_split(batch, nullptr);
   run_on_all_ranks(model_, ranks_, [&] {
@@ -181,16 +189,24 @@ at::Tensor Trainer::gradient_norm(OomRecovery& recovery) const {
 // Computes the gradient of this rank's share of the effective batch; returns the sums of its tokens.
 TermSums Trainer::accumulate(const EffectiveBatch& batch, MicroBatchSplit& split, OomRecovery& recovery) {
   TermSums sums;
-  PassProgress at;
-  OomLoop attempts = recovery.passes(batch, split, budgets_.training, at);
-  while (attempts.next()) {
-    try {
-      sums = run_passes(batch, split, at);
-    } catch (const std::exception& error) {
-      attempts.failed(error);
+  std::exception_ptr out_of_memory;
+  try {
+    PassProgress at;
+    OomLoop attempts = recovery.passes(batch, split, budgets_.training, at);
+    while (attempts.next()) {
+      try {
+        sums = run_passes(batch, split, at);
+      } catch (const std::exception& error) {
+        attempts.failed(error);
+      }
     }
+    return sums;
+  } catch (const OutOfMemoryError&) {
+    out_of_memory = std::current_exception();
   }
-  return sums;
+  if (!answers_ || !pull_apart(recovery)) std::rethrow_exception(out_of_memory);
+  split = first_split(batch, nullptr);
+  return accumulate(batch, split, recovery);
 }
 
 // Runs all passes from the beginning.
@@ -204,20 +220,29 @@ TermSums Trainer::run_passes(const EffectiveBatch& batch, const MicroBatchSplit&
   const at::Tensor seed =
       at::full({}, mean_of(1.0, normaliser), at::TensorOptions().device(device_).dtype(at::kFloat));
   TermSums sums(*objective_, Pass::training, device_);
+  if (answers_) answers_->sums = {};
   const int64_t count = std::ssize(split.micro_batches);
   const size_t last = last_with_labels(batch, split);
   Progress shown(count > 1 ? "micro-batches" : "one micro-batch", count > 1 ? count : 0);
   for (; at.micro_batch < split.micro_batches.size(); at.micro_batch++) {
     if (count > 1) shown.set(static_cast<int64_t>(at.micro_batch));
     at.stage = "forward";
-    const MicroBatch micro = lay_out(batch, split.micro_batches[at.micro_batch]);
+    const std::vector<int64_t>& slots = split.micro_batches[at.micro_batch];
+    MicroBatch micro = lay_out(batch, slots);
     if (micro.supervised_labels.numel() == 0) continue;
-    const LossSum out = model_.loss(micro, context, objective_->options(Pass::training));
+    const Begun begun = forward(std::move(micro), context, slots, seed);
     at.stage = "backward";
-    backward(out.loss, seed, split.recomputed_blocks, at.micro_batch == last);
-    sums.add(out);
+    backward(begun.value, begun.gradient, split.recomputed_blocks, at.micro_batch == last);
+    sums.add(begun.out);
   }
   return sums;
+}
+
+Trainer::Begun Trainer::forward(MicroBatch micro, const ForwardContext& context,
+                                const std::vector<int64_t>& slots, const at::Tensor& seed) {
+  if (answers_) return begin_with_answers(std::move(micro), context, slots);
+  LossSum out = model_.loss(micro, context, objective_->options(Pass::training));
+  return {out.loss, seed, out};
 }
 
 MicroBatch Trainer::lay_out(const EffectiveBatch& batch, const std::vector<int64_t>& slots) const {
@@ -238,16 +263,16 @@ void Trainer::backward(const at::Tensor& loss, const at::Tensor& seed, int64_t r
 std::vector<double> Trainer::losses_one_by_one(const EffectiveBatch& batch, OomRecovery& recovery) const {
   at::NoGradGuard no_grad;
   const ForwardContext context = step_context();
-  std::vector<double> losses(batch.samples.size());
+  std::vector<double> losses(static_cast<size_t>(batch.rows()));
   run_on_all_ranks(model_, ranks_, [&] {
     for (const int64_t slot : batch.own_slots()) {
       recovery.repeat("forward", [&] {
         const MicroBatch micro = lay_out(batch, {slot});
         if (micro.supervised_labels.numel() == 0) return;
         const LossSum out = model_.loss(micro, context, objective_->options(Pass::training));
-        const auto at = static_cast<size_t>(slot);
-        losses[at] = mean_of(out.loss.item<double>(),
-                             objective_->normaliser({&batch.samples[at], 1}, model_.encoder_decoder()));
+        const Sample& sample = batch.samples[static_cast<size_t>(slot)];
+        losses[static_cast<size_t>(slot % batch.rows())] +=
+            mean_of(out.loss.item<double>(), objective_->normaliser({&sample, 1}, model_.encoder_decoder()));
       });
     }
   });

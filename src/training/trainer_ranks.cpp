@@ -12,6 +12,7 @@
 #include "trainer/training/trainer.h"
 
 #include "memory/memory_phase.h"
+#include "memory/offload.h"
 #include "objectives/objective.h"
 #include "training/gradient_sums.h"
 #include "training/oom_recovery.h"
@@ -122,6 +123,7 @@ at::Tensor Trainer::read_loss_and_norm(const EffectiveBatch& batch, const TermSu
   result.loss = result.terms.front().second;
   result.terms.erase(result.terms.begin());
   result.grad_norm = read[terms];
+  if (answers_) report_answers(result);
   return norm;
 }
 

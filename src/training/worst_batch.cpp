@@ -120,7 +120,7 @@ EffectiveBatch worst_batch(const Config& config, bool encoder_decoder, const Sam
   const int64_t target = encoder_decoder ? longest_of(lengths.target, target_allowed) : source;
 
   // Short samples may be many on one rank while another has a long one; samples of full length are divided.
-  const int64_t effective = (config.effective_batch_size() + ranks - 1) / ranks;
+  const int64_t in_a_step = config.sequences_of_a_step(), effective = (in_a_step + ranks - 1) / ranks;
   const bool by_tokens = config.training.micro_batching == MicroBatching::tokens;
   const bool fills = data.packs() && by_tokens;
   if (fills && encoder_decoder) return worst_packed_pairs(config, source, target, effective);
@@ -137,7 +137,7 @@ EffectiveBatch worst_batch(const Config& config, bool encoder_decoder, const Sam
     for (int i = 0; i < 2; i++) batch.samples.push_back(sample_of(room, room));
   }
   if (data.packs() && !encoder_decoder && device != c10::kCPU) {
-    const int64_t on_one_rank = config.effective_batch_size() - (ranks - 1);
+    const int64_t on_one_rank = in_a_step - (ranks - 1);
     add_room_of_flash_attention(batch, rows, budget, fills ? on_one_rank : 0, lengths.shortest);
   }
   return counted(std::move(batch), encoder_decoder);

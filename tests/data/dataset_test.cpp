@@ -262,8 +262,8 @@ TEST_F(DatasetTest, RowsOfPreferencesSayWhatCanBeLearned) {
   const char* row = R"({"prompt": "one", "chosen": "two", "rejected": "three"})";
   EXPECT_EQ(
       error(row, false),
-      "data.jsonl:1: these rows are preferences (\"chosen\", \"rejected\"), and training on preferences "
-      "(DPO, ORPO and the like) is not built. To learn the chosen answers: data.target=chosen where they "
+      "data.jsonl:1: these rows are preferences (\"chosen\", \"rejected\"): objective.name=dpo trains on "
+      "them (docs/preferences.md). To learn the chosen answers alone: data.target=chosen where they "
       "are text; where they are lists of messages, rename the field to \"messages\"");
   config_.data.target = "chosen";
   EXPECT_EQ(data(row, false).texts(0).target, "two");
@@ -273,10 +273,10 @@ TEST_F(DatasetTest, JudgedAnswersAreNotLearned) {
   for (const char* label : {"true", "false"}) {
     const std::string row = concat(R"({"prompt": "one", "completion": "two", "label": )", label, "}");
     EXPECT_EQ(error(row, false),
-              "data.jsonl:1: these rows are judged answers (\"label\" is true or false), and training on "
-              "judgements (KTO and the like) is not built; the bad answers would be learned, too. Keep the "
-              "rows in which \"label\" is true, and remove that field; if it says something else of the "
-              "answer: data.input=prompt data.target=completion");
+              "data.jsonl:1: these rows are judged answers (\"label\" is true or false); objective.name=kto "
+              "trains on them (docs/preferences.md), and otherwise the bad answers would be learned, too. Or "
+              "keep the rows in which \"label\" is true, and remove that field; if it says something else of "
+              "the answer: data.input=prompt data.target=completion");
   }
   for (const char* row :
        {R"({"messages": [{"role": "user", "content": "one"}], "label": true})",

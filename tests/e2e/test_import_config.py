@@ -192,6 +192,28 @@ class ImportConfig(EndToEnd):
         for word in ("LLaMA-Factory", "orders", "template", "1 x 8 = 8"):
             self.assertIn(word, said)
 
+    def test_preferences_of_axolotl(self):
+        values, said = self.imported("dpo.yaml", "base_model: m\nadapter: lora\nrl: dpo\nrl_beta: 0.2\nmicro_batch_size: 1\n"
+                                     "datasets:\n  - {path: pairs.jsonl, type: chatml.intel}\n")
+        self.assert_values(values, objective__name="dpo", data__kind="preference", data__train="[pairs.jsonl]")
+        self.assertEqual(float(values["objective.beta"]), 0.2)
+        self.assertNotIn("chatml.intel", said)
+        values, said = self.imported("grpo.yaml", "base_model: m\nadapter: lora\nrl: grpo\n")
+        self.assertNotIn("objective.name", values)
+        self.assertIn("rl: grpo", said)
+
+    def test_preferences_of_llama_factory(self):
+        text = f"model_name_or_path: m\nstage: STAGE\ndataset: pairs\ndataset_dir: {self.scratch}\n"
+        (self.scratch / "dataset_info.json").write_text(json.dumps({"pairs": {"file_name": "pairs.json", "ranking": True}}))
+        values, said = self.imported("simpo.yaml", text.replace("STAGE", "dpo") + "pref_loss: simpo\npref_ftx: 0.5\n")
+        self.assert_values(values, objective__name="simpo", data__kind="preference")
+        for key, value in {"objective.beta": 0.1, "objective.gamma": 0.5, "objective.rpo_alpha": 0.5}.items():
+            self.assertEqual(float(values[key]), value)
+        self.assertNotIn("ranking", said)
+        values, _ = self.imported("kto.yaml", text.replace("STAGE", "kto") + "kto_chosen_weight: 1.5\n")
+        self.assert_values(values, objective__name="kto", data__kind="feedback")
+        self.assertEqual(float(values["objective.desirable_weight"]), 1.5)
+
     def test_hugging_face(self):
         values, said = self.imported("training_args.json", json.dumps(HUGGING_FACE))
         self.assert_values(

@@ -16,7 +16,7 @@
 namespace trainer {
 
 enum class ModelDtype { automatic, bf16, fp32 };
-enum class DataKind { automatic, seq2seq, completion, text, chat };
+enum class DataKind { automatic, seq2seq, completion, text, chat, preference, feedback };
 enum class LongSamples { truncate, drop, split };
 enum class TruncationSide { right, left };
 enum class BadRows { error, skip };
@@ -29,6 +29,8 @@ enum class IntervalStrategy { no, steps, epoch };
 enum class SchedulerType { linear, cosine, constant, constant_with_warmup, polynomial, inverse_sqrt };
 enum class SaveDtype { automatic, bf16, fp16, fp32 };
 enum class StateDtype { automatic, fp32, bf16 };
+// Where the log-probabilities of the reference come from (docs/preferences.md).
+enum class Reference { automatic, adapter_off, kept, none };
 // The tensors that the ranks of a run shard (docs/parallel.md).
 enum class Shard { automatic, none, optimizer, all };
 enum class NotifyFormat { automatic, discord, slack, json, text };
@@ -188,6 +190,28 @@ struct DataConfig {
   std::optional<double> max_truncated, max_unknown, max_malformed;
 };
 
+// What a step optimises (docs/preferences.md).
+struct ObjectiveConfig {
+  std::string name = "sft";
+  std::string loss_type = "sigmoid";
+  double beta = 0.1;
+  double label_smoothing = 0.0;
+  double rpo_alpha = 0.0;
+  double gamma = 1.0;
+  double desirable_weight = 1.0;
+  double undesirable_weight = 1.0;
+  BoolOrAuto length_normalised = BoolOrAuto::automatic();
+  Reference reference = Reference::automatic;
+
+  // Whether answers are compared, or judged; else they are learned.
+  bool compares() const { return name != "sft"; }
+  bool judges() const { return name == "kto"; }
+  // Whether the loss is of log-probabilities against those of a reference.
+  bool has_reference() const {
+    return reference != Reference::none && (name == "dpo" || name == "ipo" || name == "kto");
+  }
+};
+
 struct TrainingConfig {
   CountOrAuto batch_size = CountOrAuto::if_it_fits(8);
   std::optional<int64_t> gradient_accumulation_steps;
@@ -318,6 +342,7 @@ struct Config {
   ModelConfig model;
   std::optional<LoraConfig> lora;  // absent: full fine-tuning
   DataConfig data;
+  ObjectiveConfig objective;
   TrainingConfig training;
   EvaluationConfig evaluation;
   OptimizerConfig optimizer;
@@ -348,6 +373,18 @@ struct Config {
   int64_t effective_batch_size() const {
     return training.effective_batch_size.value_or(training.batch_size *
                                                   training.gradient_accumulation_steps.value_or(1));
+  }
+  // Where the reference's log-probabilities come from: objective.reference, with auto decided.
+  Reference reference() const {
+    if (!objective.has_reference()) return Reference::none;
+    if (objective.reference != Reference::automatic) return objective.reference;
+    const bool adapter_alone =
+        lora && lora->adapter.empty() && lora->modules_to_save.empty() && model.add_tokens.empty();
+    return adapter_alone ? Reference::adapter_off : Reference::kept;
+  }
+  // The answers, or texts, that go through the model for it: of a preference both.
+  int64_t sequences_of_a_step() const {
+    return (objective.compares() && !objective.judges() ? 2 : 1) * effective_batch_size();
   }
   int64_t eval_batch_size() const {
     if (training.eval_batch_size) return *training.eval_batch_size;

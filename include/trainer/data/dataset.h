@@ -66,7 +66,12 @@ class Dataset {
 
   // Returns the sample, tokenized and truncated. sample() and texts() throw a DataError that names the file
   // when the file has changed since it was opened.
-  Sample sample(int64_t index) const;
+  // `side`: of a row whose answers are compared, 0 is the chosen answer and 1 the rejected one.
+  Sample sample(int64_t index, int64_t side = 0) const;
+  // Returns the samples of all sides, with what set_references() has set.
+  std::vector<Sample> samples(int64_t index) const;
+  // Returns the samples that each row gives: 2 for preferences. size() and indices count rows then.
+  int64_t sides() const;
   const DataReport& report() const;
   // "file:line" of a sample, for messages.
   std::string origin(int64_t index) const;
@@ -86,7 +91,7 @@ class Dataset {
   struct Lengths {
     int64_t input_tokens, target_tokens;
   };
-  Lengths lengths(int64_t index) const;
+  Lengths lengths(int64_t index, int64_t side = 0) const;
   uint64_t content(int64_t index) const;  // a hash, the same for rows with the same content
   uint64_t input(int64_t index) const;    // a hash of the input's text
   bool begins_row(int64_t index) const;   // false: a later piece of the same row as the previous sample
@@ -98,6 +103,9 @@ class Dataset {
   };
   Checksums checksums() const;
 
+  // Sets Sample::reference of all samples: sides() values for each row.
+  void set_references(std::vector<double> references);
+
   void for_each_skipped_row(const std::function<void(const SkippedRow&)>& visit) const;
 
  private:
@@ -106,6 +114,7 @@ class Dataset {
   struct State;
   explicit Dataset(std::shared_ptr<const State> state) : state_(std::move(state)) {}
   std::shared_ptr<const State> state_;
+  std::shared_ptr<const std::vector<double>> references_;  // nullptr: none
 };
 
 }  // namespace trainer

@@ -53,8 +53,9 @@ struct NothingToLearn {
 };
 
 struct DataReport {
-  std::string name;                     // the files
-  DataKind kind = DataKind::automatic;  // never `automatic`
+  std::string name;                       // the files
+  DataKind kind = DataKind::automatic;    // never `automatic`
+  DataKind layout = DataKind::automatic;  // of the samples: `kind`, but of preferences that of each answer
   std::string input_field, target_field;
   std::string
       template_date;    // the day that the chat template writes (data.template_date); "": it writes none
@@ -76,6 +77,8 @@ struct DataReport {
   NothingToLearn nothing;           // the rows without one, by the reason
   RowCount empty_answers;           // conversations with an answer without text: only its end is learned
   LengthCounts conversations;       // lengths of whole conversations, before truncation
+  RowCount equal_sides;             // preferences whose two answers are the same
+  int64_t undesirable = 0;          // feedback: samples that are judged bad
   RowCount duplicates;              // rows equal to an earlier row; set by count_repeats()
 
   int64_t tokens() const { return input.tokens + target.tokens; }

@@ -23,6 +23,9 @@ struct Sample {
   // Samples of a step with the same number stay together: on one rank, and in one micro-batch. For objectives
   // that compare samples. Below 0: on its own.
   int64_t group = -1;
+  bool desirable = true;  // the judgement of a row of feedback
+  // The sum of the weighted log-probabilities of its labels under the reference, if that was computed before.
+  std::optional<double> reference = std::nullopt;
 };
 
 // The part of each step that this process computes: `rank` of `of` parts with about as many tokens each.
@@ -36,6 +39,10 @@ struct EffectiveBatch {
   int64_t supervised_tokens = 0;  // in all samples
   int64_t tokens = 0;             // not padding, source and target
   Share share = {};
+  // The samples of each row: two where answers are compared. Side s of row r is in slot s * rows() + r.
+  int64_t sides = 1;
+
+  int64_t rows() const { return static_cast<int64_t>(samples.size()) / sides; }
 
   // Returns the slots of this process's share, in ascending order. The longest sample, or group of samples,
   // goes first, each to the rank with the fewest tokens so far.

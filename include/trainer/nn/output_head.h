@@ -32,7 +32,7 @@ class OutputHead {
   // Lets a tied head use the adapter of its embedding, which must outlive it and have one without DoRA
   // (PEFT's ensure_weight_tying): the two stay one matrix.
   void share_adapter(const Embedding& embedding) { shared_ = &embedding; }
-  bool shares_adapter() const { return tied() && shared_ != nullptr; }
+  bool shares_adapter() const;
   // Returns the tensors with a row for each token: the embedding and, if it exists, the separate weight.
   std::vector<Parameter*> tables();
 

@@ -8,10 +8,12 @@ namespace trainer {
 
 // A row is a supervised token: its hidden state and its label. All is undefined unless requested, but `loss`.
 struct LossSum {
-  at::Tensor loss;               // fp32 scalar, differentiable: the SUM of token losses, z_loss included
-  at::Tensor correct;            // int64 scalar: tokens whose largest logit is the label
-  at::Tensor z_loss;             // fp32 scalar: the part of `loss` that LossOptions::z_loss adds
-  at::Tensor log_probabilities;  // fp32 [n]: log p(label) of each row, without weight and smoothing
+  at::Tensor loss;     // fp32 scalar, differentiable: the SUM of token losses, z_loss included
+  at::Tensor correct;  // int64 scalar: tokens whose largest logit is the label
+  at::Tensor z_loss;   // fp32 scalar: the part of `loss` that LossOptions::z_loss adds
+  // fp32 [n]: log p(label) of each row, without weight and smoothing. Differentiable with respect to `hidden`
+  // if the loss has neither, nor a z_loss, and `weight` needs no gradient.
+  at::Tensor log_probabilities;
 };
 
 struct LossOptions {

@@ -19,7 +19,9 @@
 namespace trainer {
 
 struct EvaluationResult {
-  double loss = 0;  // mean over all supervised tokens, by their weights
+  double loss =
+      0;  // mean over all supervised tokens, by their weights; of answers that are compared: over rows
+  bool of_tokens = true;  // so that it has a perplexity
   int64_t samples = 0, supervised_tokens = 0;
   // The objective's other means, by their names in metrics.jsonl without "eval_": "token_accuracy".
   std::vector<std::pair<std::string, double>> terms = {};
@@ -30,7 +32,10 @@ struct EvaluationResult {
 // micro-batch; it may throw to end the evaluation. Throws OutOfMemoryError when a single sample does not fit.
 // Several ranks divide the samples, and all get the whole result; an error of one ends the evaluation of all,
 // as run_on_all_ranks() says.
-EvaluationResult evaluate(const Model& model, const Dataset& dataset, const Config& config, at::Device device,
+//
+// Where answers are compared or judged, the reference's log-probabilities are those of the samples
+// (Sample::reference), or else of the model without its adapter. Throws ConfigError if there is neither.
+EvaluationResult evaluate(Model& model, const Dataset& dataset, const Config& config, at::Device device,
                           BatchBudget& budget, const RecoveryListener& listener = {},
                           const std::function<void()>& between = {}, const Ranks& ranks = Ranks::none());
 

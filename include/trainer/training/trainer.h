@@ -47,9 +47,11 @@ struct StepResult {
   std::vector<std::pair<std::string, double>> terms;
 };
 
+class AnswersLoss;
 class Objective;
 class OomRecovery;
 class Placement;
+class StepOfAnswers;
 class TermSums;
 struct MicroBatchSplit;
 struct OomRecoveryOptions;
@@ -122,6 +124,22 @@ class Trainer {
   TermSums run_passes(const EffectiveBatch& batch, const MicroBatchSplit& split, PassProgress& at);
   MicroBatch lay_out(const EffectiveBatch& batch, const std::vector<int64_t>& slots) const;
   void backward(const at::Tensor& loss, const at::Tensor& seed, int64_t recomputed_blocks, bool last);
+  // What a backward pass begins with: a result of the forward pass, and its gradient; and all results.
+  struct Begun {
+    at::Tensor value, gradient;
+    LossSum out;
+  };
+  Begun forward(MicroBatch micro, const ForwardContext& context, const std::vector<int64_t>& slots,
+                const at::Tensor& seed);
+  // Objectives of answers: src/training/trainer_answers.cpp.
+  Begun begin_with_answers(MicroBatch micro, const ForwardContext& context,
+                           const std::vector<int64_t>& slots);
+  void prepare_answers(const EffectiveBatch& batch, OomRecovery& recovery);
+  void find_references(const EffectiveBatch& others, std::vector<double>& of_others, OomRecovery& recovery);
+  std::vector<double> sums_over_ranks(const EffectiveBatch& batch, const ForwardContext& context,
+                                      OomRecovery& recovery);
+  bool pull_apart(OomRecovery& recovery);
+  void report_answers(StepResult& result) const;
   at::Tensor gradient_norm(OomRecovery& recovery) const;
   std::vector<double> losses_one_by_one(const EffectiveBatch& batch, OomRecovery& recovery) const;
   void end_step(const EffectiveBatch& batch, const MicroBatchSplit& split, OomRecovery& recovery,
@@ -141,6 +159,9 @@ class Trainer {
   const Ranks& ranks_;
   at::Device device_;
   std::unique_ptr<Objective> objective_;
+  std::unique_ptr<AnswersLoss> answers_loss_;  // null: the objective is of tokens
+  std::unique_ptr<StepOfAnswers> answers_;     // of the current step
+  bool answers_apart_ = false;                 // those of a row did not fit together
   std::vector<TrainedParameter> parameters_;
   Gradients gradients_;
   std::unique_ptr<Placement> placement_;

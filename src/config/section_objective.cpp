@@ -1,0 +1,76 @@
+#include <utility>
+
+#include "config/declare.h"
+
+namespace trainer::config {
+namespace {
+
+// Refused unless the objective is one of these.
+Condition unless_one_of(std::vector<std::string> names) {
+  return {.states = {{.key = "objective.name", .values = std::move(names), .among = false}},
+          .idle = Idle::is_refused};
+}
+
+}  // namespace
+
+Section objective_section() {
+  using O = ObjectiveConfig;
+  return section(
+      "objective", "What a step optimises: the answers of the rows, or preferences (docs/preferences.md).",
+      {key(&O::name, "name", OnResume::fixes_run,
+           "The objective. sft: answers are learned. dpo, ipo, orpo, simpo, cpo: a chosen answer is "
+           "preferred "
+           "to a rejected one (data.kind: preference). kto: answers are judged, one by one (data.kind: "
+           "feedback).")
+           .one_of({"sft", "dpo", "ipo", "orpo", "kto", "simpo", "cpo"}),
+       key(&O::loss_type, "loss_type", OnResume::is_logged,
+           "The function of the difference that dpo and cpo minimise. sigmoid, as in their papers; hinge "
+           "(SLiC); only dpo: robust (against wrong labels, label_smoothing is their share), apo_zero, "
+           "apo_down.")
+           .one_of({"sigmoid", "hinge", "robust", "apo_zero", "apo_down"})
+           .idle(unless_one_of({"dpo", "cpo"})),
+       key(&O::beta, "beta", OnResume::is_logged,
+           "How much a preference counts: the weight of the log-probabilities in the reward; for ipo 1 / (2 "
+           "beta) is the margin, for orpo it is the weight of the odds ratio.")
+           .above(0)
+           .at_most(1e6)
+           .default_with("objective.name", "simpo", "2")
+           .not_with("objective.name", "sft"),
+       key(&O::label_smoothing, "label_smoothing", OnResume::is_logged,
+           "The share of pairs that are taken to be the wrong way round. With loss_type: sigmoid or robust.")
+           .at_least(0)
+           .below(0.5)
+           .idle(unless_one_of({"dpo", "simpo", "cpo"})),
+       key(&O::rpo_alpha, "rpo_alpha", OnResume::is_logged,
+           "The weight of the chosen answer's own loss, per token, beside the preference. As in RPO and CPO.")
+           .at_least(0)
+           .at_most(1e6)
+           .default_with("objective.name", "cpo", "1")
+           .idle(unless_one_of({"dpo", "ipo", "simpo", "cpo"})),
+       key(&O::gamma, "gamma", OnResume::is_logged, "The margin of rewards that simpo aims at.")
+           .at_least(0)
+           .at_most(1e6)
+           .only_with("objective.name", "simpo"),
+       key(&O::desirable_weight, "desirable_weight", OnResume::is_logged,
+           "The weight of answers that are judged good, in kto.")
+           .at_least(0)
+           .at_most(1e6)
+           .only_with("objective.name", "kto"),
+       key(&O::undesirable_weight, "undesirable_weight", OnResume::is_logged,
+           "The weight of answers that are judged bad, in kto.")
+           .at_least(0)
+           .at_most(1e6)
+           .only_with("objective.name", "kto"),
+       key(&O::length_normalised, "length_normalised", OnResume::is_logged,
+           "Compare log-probabilities per token instead of those of whole answers. auto: true for ipo, false "
+           "for dpo and cpo. In orpo and simpo it is always so, in kto never.")
+           .idle(unless_one_of({"dpo", "ipo", "cpo"})),
+       key(&O::reference, "reference", OnResume::fixes_run,
+           "Where the log-probabilities of the reference come from, which is the model as the run begins. "
+           "adapter_off: from a pass of each step without the adapter. kept: from one pass before the first "
+           "step; they are kept in data.cache. none: there is no reference. auto: adapter_off where the "
+           "adapter is all that is trained and begins as nothing, else kept.")
+           .idle(unless_one_of({"dpo", "ipo", "kto"}))});
+}
+
+}  // namespace trainer::config
