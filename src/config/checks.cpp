@@ -296,6 +296,8 @@ Problems contradictions(const Config& config) {
   check.require(!config.optimizer.master_weights || config.model.dtype != ModelDtype::fp32,
                 "optimizer.master_weights",
                 "is for bf16 weights, but model.dtype is fp32; remove one of the two");
+  check.require(config.data.kind != DataKind::span_corruption || config.data.target.empty(), "data.target",
+                "has no effect with data.kind: span_corruption, which takes the targets out of the text");
   check.require(config.data.kind != DataKind::text || config.data.target.empty(), "data.target",
                 "has no effect with data.kind: text, which learns all of the text; for an input and a target "
                 "use completion");
@@ -326,6 +328,10 @@ Problems missing_for_training(const Config& config, bool names_stay) {
                 "evaluation.generate", kNeedsEvaluations);
   check_sources(config.data.eval.sources, "data.eval", names_stay, check);
   if (config.lora) check_adapter(config.lora->adapter, names_stay, check);
+  check.require(
+      config.model.init == ModelInit::pretrained || !config.lora, "model.init",
+      "random weights have to be trained themselves, and lora trains an adapter beside them; remove one "
+      "of the two");
   check.require(
       config.lora || !config.model.quantises(), "model.quantize",
       "quantised weights cannot be trained; add a lora section (lora: {}), or leave it out to train all "

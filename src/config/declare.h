@@ -43,9 +43,11 @@ inline State of_family(const char* family, bool among = true) {
 
 // The names of an enumeration's values, in their order.
 inline std::vector<std::string> names_of(ModelDtype) { return {"auto", "bf16", "fp32"}; }
+inline std::vector<std::string> names_of(ModelInit) { return {"pretrained", "random"}; }
 inline std::vector<std::string> names_of(DataKind) {
-  return {"auto", "seq2seq", "completion", "text", "chat", "preference", "feedback"};
+  return {"auto", "seq2seq", "completion", "text", "chat", "preference", "feedback", "span_corruption"};
 }
+inline std::vector<std::string> names_of(NoiseForm) { return {"spans", "prefix", "ul2"}; }
 inline std::vector<std::string> names_of(LongSamples) { return {"truncate", "drop", "split"}; }
 inline std::vector<std::string> names_of(TruncationSide) { return {"right", "left"}; }
 inline std::vector<std::string> names_of(BadRows) { return {"error", "skip"}; }

@@ -31,6 +31,10 @@ Section model_section() {
                     "gives NaN on T5 and needs loss scaling; use bf16, or fp32 where the GPU has no bf16")
            .refuses("bfloat16", "is called bf16 here")
            .refuses("float32", "is called fp32 here"),
+       key(&M::init, "init", OnResume::fixes_run,
+           "The weights that training begins with. pretrained: those of path. random: new ones, by "
+           "config.json "
+           "and tokenizer of path and by the seed, for pretraining (docs/pretraining.md)."),
        key(&M::quantize, "quantize", OnResume::fixes_run,
            concat("Keep the frozen weights of linear layers in fewer bits (QLoRA), quantised while they are "
                   "loaded. ",
@@ -196,8 +200,10 @@ Section training_section() {
            "earlier ones is then followed by a checkpoint."),
        key(&T::metric_for_best_model, "metric_for_best_model", OnResume::may_change,
            "Which number of an evaluation decides what is best. loss, perplexity, token_accuracy, of "
-           "preferences loss, reward_accuracy or reward_margin, or a score of generated answers: exact_match, "
-           "f1, rouge1, rouge2, rougeL, bleu, chrf, ter, json_valid, json_match, json_fields. Lower is better "
+           "preferences loss, reward_accuracy or reward_margin, or a score of generated answers: "
+           "exact_match, "
+           "f1, rouge1, rouge2, rougeL, bleu, chrf, ter, json_valid, json_match, json_fields. Lower is "
+           "better "
            "for loss, perplexity and ter, higher for the others.")
            .matching("^(eval_)?(loss|perplexity|token_accuracy|reward_accuracy|reward_margin|exact_match|f1|"
                      "rouge1|rouge2|rougeL|bleu|chrf|ter|json_valid|json_match|json_fields)$",

@@ -19,11 +19,28 @@ Section data_section() {
        key(&D::kind, "kind", OnResume::fixes_run,
            "What a row is. seq2seq: input and target for an encoder-decoder (T5). completion: input and "
            "target for a decoder, which learns the target only. text: running text, all of it learned. chat: "
-            "conversations (messages, conversations, Alpaca's instruction, input and output, or TRL's prompt "
-            "and "
-            "completion as lists of messages), formatted by the model's chat template. preference: a chosen "
-            "and a rejected answer; feedback: a judged answer (docs/preferences.md). auto: decided by the "
-            "objective, the model and the first row."),
+           "conversations (messages, conversations, Alpaca's instruction, input and output, or TRL's prompt "
+           "and "
+           "completion as lists of messages), formatted by the model's chat template. preference: a chosen "
+           "and a rejected answer; feedback: a judged answer (docs/preferences.md). span_corruption: running "
+           "text, of which an encoder-decoder learns to fill in what is taken out (docs/pretraining.md). "
+           "auto: decided by the objective, the model and the first row."),
+       key(&D::noise, "noise", OnResume::fixes_run,
+           "What span_corruption takes out. spans: parts of about noise_span tokens, each marked by a "
+           "sentinel (<extra_id_0>), as T5 was trained. prefix: the end of the text. ul2: UL2's mixture of "
+           "seven forms.")
+           .idle_without("data.kind", "span_corruption"),
+       key(&D::noise_rate, "noise_rate", OnResume::fixes_run,
+           "Share of the tokens that span_corruption takes out. null: 0.15, with noise: prefix 0.5.")
+           .above(0)
+           .below(1)
+           .idle_with("data.noise", {"ul2"}),
+       key(&D::noise_span, "noise_span", OnResume::fixes_run,
+           "Mean length of the parts that noise: spans takes out.")
+           .at_least(1)
+           .at_most(1e6)
+           .in("tokens")
+           .idle_without("data.noise", "spans"),
        key(&D::input, "input", OnResume::fixes_run,
            "Field of the input, or a template such as \"Translate: {german}\". Empty: detected from the "
            "first row."),
@@ -47,10 +64,11 @@ Section data_section() {
            .at_least(1)
            .at_most(1e7)
            .in("tokens")
-           .idle_with("data.kind", {"seq2seq"}),
+           .idle_with("data.kind", {"seq2seq", "span_corruption"}),
        key(&D::long_samples, "long_samples", OnResume::fixes_run,
            "What happens to samples that are too long. truncate: they are truncated. drop: they are left "
-           "out. split: running text (kind: text) becomes several samples, and nothing is lost."),
+           "out. split: running text (kind: text) becomes several samples, and nothing is lost; with kind: "
+           "span_corruption it always does, unless drop leaves the row out."),
        key(&D::truncation_side, "truncation_side", OnResume::fixes_run,
            "Side on which long samples are truncated. right: the beginning is kept. left: the end is kept.")
            .idle_without("data.long_samples", "truncate"),

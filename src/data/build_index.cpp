@@ -144,8 +144,11 @@ class Builder {
                                   static_cast<uint32_t>(sample.input_tokens),
                                   static_cast<uint32_t>(sample.target_tokens)};
         std::vector<int32_t> ids;
-        if (encoder_.sides() == 1 && samples.size() > 1 && all_learned(sample.sample))
+        if (samples.size() > 1 && !sample.kept.empty()) {
+          ids = std::move(sample.kept);
+        } else if (encoder_.sides() == 1 && samples.size() > 1 && all_learned(sample.sample)) {
           ids = std::move(sample.sample.input_ids);
+        }
         batch.samples.push_back({entry, std::move(ids)});
       }
     } catch (const DataError& e) {

@@ -10,6 +10,7 @@
 
 #include "base/checksum.h"
 #include "base/progress.h"
+#include "base/random.h"
 #include "data/build_index.h"
 #include "data/cache_folder.h"
 #include "data/chat_encoder.h"
@@ -46,6 +47,7 @@ struct Dataset::State {
   const Tokenizer* tokenizer;
   bool encoder_decoder;
   int64_t num_workers;
+  uint64_t seed;
   std::string name;
   std::unique_ptr<RowEncoder> encoder;
   std::vector<Part> parts;
@@ -285,6 +287,7 @@ Dataset Dataset::open_part(const std::vector<DataSource>& sources, const RowChoi
   state->tokenizer = &tokenizer;
   state->encoder_decoder = encoder_decoder;
   state->num_workers = config.training.num_workers;
+  state->seed = static_cast<uint64_t>(config.seed);
   state->name = names_of(sources);
   if (choice.part == RowChoice::Part::held_out)
     state->name = concat(choice.held_out, " held out of ", state->name);
@@ -316,23 +319,26 @@ int64_t Dataset::sides() const { return state_->sides; }
 const std::vector<SampleSet>& Dataset::sets() const { return state_->sets; }
 bool Dataset::encoder_decoder() const { return state_->encoder_decoder; }
 
-Sample Dataset::sample(int64_t index, int64_t side) const {
+Sample Dataset::sample(int64_t index, int64_t side, int64_t epoch) const {
   if (state_->sides > 1) return std::move(samples(index).at(static_cast<size_t>(side)));
+  const uint64_t noise = derive(derive(state_->seed, "noise"), static_cast<uint64_t>(epoch));
   const Part& part = state_->part_of(index);
   if (const auto ids = part.index.piece(index - part.first_sample)) {
     part.file.check_unchanged();
-    return {*ids, *ids};  // running text: everything is learned
+    return state_->encoder->from_kept(*ids, noise);
   }
   return state_->read(index, [&](const RowParser& row, const IndexedSample& entry) {
-    std::vector<EncodedSample> samples = state_->encoder->encode(state_->encoder->read(row));
+    ReadRow read = state_->encoder->read(row);
+    read.noise = noise;
+    std::vector<EncodedSample> samples = state_->encoder->encode(read);
     if (entry.piece >= samples.size()) throw DataError("the row gives fewer samples");
     return std::move(samples[entry.piece].sample);
   });
 }
 
-std::vector<Sample> Dataset::samples(int64_t index) const {
+std::vector<Sample> Dataset::samples(int64_t index, int64_t epoch) const {
   std::vector<Sample> samples;
-  if (state_->sides == 1) samples.push_back(sample(index));
+  if (state_->sides == 1) samples.push_back(sample(index, 0, epoch));
   if (state_->sides > 1) {
     state_->read(index * state_->sides, [&](const RowParser& row, const IndexedSample&) {
       for (EncodedSample& side : state_->encoder->encode(state_->encoder->read(row)))

@@ -16,6 +16,7 @@ struct EncodedSample {
   Sample sample;
   int64_t input_tokens = 0, target_tokens = 0;  // after truncation; kind text: all of it is input
   int64_t input_lost = 0, target_lost = 0;      // tokens lost to truncation
+  std::vector<int32_t> kept;                    // span corruption: what RowEncoder::from_kept() makes it of
   bool dropped = false;                         // too long with data.long_samples: drop; not used as a sample
   bool has_answer = true;                       // conversations: the assistant says something
   bool has_empty_answer = false;                // and one of its answers that count has no text

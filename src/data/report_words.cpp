@@ -111,6 +111,8 @@ const char* name_of(DataKind kind) {
       return "preference";
     case DataKind::feedback:
       return "feedback";
+    case DataKind::span_corruption:
+      return "span_corruption";
     case DataKind::automatic:
       break;
   }

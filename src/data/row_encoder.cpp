@@ -9,6 +9,7 @@
 
 #include "data/answers_encoder.h"
 #include "data/chat_encoder.h"
+#include "data/span_encoder.h"
 #include "data/text_encoder.h"
 #include "text/chat/marks.h"
 
@@ -68,6 +69,16 @@ std::unique_ptr<RowEncoder> make_row_encoder(const DataConfig& config, const std
   return in_family(ErrorCode::data_fields, [&]() -> std::unique_ptr<RowEncoder> {
     if (config.kind == DataKind::preference || config.kind == DataKind::feedback)
       return make_answers_encoder(config, model, first_row, tokenizer, encoder_decoder);
+    if (config.kind == DataKind::span_corruption) {
+      if (!encoder_decoder)
+        throw ConfigError(
+            "data.kind: span_corruption is for encoder-decoders (T5); a decoder learns running "
+            "text with data.kind: text");
+      DataConfig text = config;
+      text.kind = DataKind::text;
+      return std::make_unique<SpanEncoder>(choose_fields(text, fields, /*encoder_decoder=*/false), config,
+                                           tokenizer);
+    }
     refuse_judged_answers(config, first_row, fields);
     if (auto chat = make_chat_encoder(config, model, first_row, tokenizer, encoder_decoder)) return chat;
     return std::make_unique<TextEncoder>(choose_fields(config, fields, encoder_decoder), config, tokenizer);

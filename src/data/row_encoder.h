@@ -23,8 +23,9 @@ struct ReadRow {
   Conversation conversation = {};              // chat rows
   float weight = 1;                            // in the loss, from data.loss_weight
   std::vector<std::string> unused_marks = {};  // see unused_marks()
-  std::vector<ReadRow> sides = {};             // preferences: the row with each of its answers; feedback: its one
-  bool desirable = true;                       // feedback
+  std::vector<ReadRow> sides = {};  // preferences: the row with each of its answers; feedback: its one
+  bool desirable = true;            // feedback
+  uint64_t noise = 0;               // span corruption: the key of the run and the epoch
 };
 
 // Used by several threads at once. The functions throw DataError for a row that cannot be used. The error has
@@ -37,6 +38,11 @@ class RowEncoder {
 
   // Returns the samples in row order: one, or several when data.long_samples splits the row.
   virtual std::vector<EncodedSample> encode(const ReadRow& row) const = 0;
+
+  // Returns a sample of a row that is split, from the ids that the index keeps of it: all are learned.
+  virtual Sample from_kept(std::vector<int32_t> ids, [[maybe_unused]] uint64_t noise) const {
+    return {ids, ids};
+  }
 
   // Returns the texts for evaluation by generation and for the report. For chat data: the conversation before
   // the last answer, rendered by the template with the generation prompt, and that answer.

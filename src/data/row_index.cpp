@@ -133,10 +133,12 @@ PieceStore PieceStore::open(const fs::path& path) {
 
 void PieceStore::add_to(RunningChecksum& sum) const { sum.add(bytes_of(std::span<const Piece>(pieces_))); }
 
-std::optional<std::vector<int32_t>> PieceStore::find(int64_t sample, size_t size) const {
+std::optional<std::vector<int32_t>> PieceStore::find(int64_t sample) const {
   const auto piece = std::ranges::lower_bound(pieces_, sample, {}, &Piece::sample);
   if (piece == pieces_.end() || piece->sample != sample || writing_) return std::nullopt;
-  if (piece->first + size > ids_) return std::nullopt;
+  const uint64_t end = std::next(piece) == pieces_.end() ? ids_ : std::next(piece)->first;
+  if (end < piece->first || end > ids_) return std::nullopt;
+  const uint64_t size = end - piece->first;
   std::vector<int32_t> ids(size);
   if (file_) {
     if (!read(piece->first, ids)) return std::nullopt;
@@ -264,9 +266,7 @@ bool RowIndex::add_to(RunningChecksum& samples, RunningChecksum& pieces) const {
   return !pieces_.empty();
 }
 
-std::optional<std::vector<int32_t>> RowIndex::piece(int64_t index) const {
-  return pieces_.find(index, at(index).input_tokens);
-}
+std::optional<std::vector<int32_t>> RowIndex::piece(int64_t index) const { return pieces_.find(index); }
 
 const IndexedSample& RowIndex::at(int64_t index) const {
   if (file_) return reinterpret_cast<const IndexedSample*>(file_->data() + sizeof(Head))[index];

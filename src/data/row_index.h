@@ -32,9 +32,9 @@ class PieceStore {
 
   // Adds the ids of a sample; sample numbers must be ascending.
   void add(int64_t sample, std::span<const int32_t> ids);
-  // Returns the ids of a sample; nullopt when the store has none for this sample and size, or when they are
-  // damaged or still being written.
-  std::optional<std::vector<int32_t>> find(int64_t sample, size_t size) const;
+  // Returns the ids of a sample; nullopt when the store has none for this sample, or when they are damaged or
+  // still being written.
+  std::optional<std::vector<int32_t>> find(int64_t sample) const;
 
   // Call before the first add(): everything goes to this file. finish() completes the file and renames it to
   // this path; without any ids there is no file.

@@ -61,6 +61,7 @@ class StepLoader::Queue {
  private:
   struct Batch {
     std::vector<int64_t> indices;
+    int64_t epoch = 0;
     EffectiveBatch made;
     size_t taken = 0, done = 0;  // samples
     std::exception_ptr failure;  // the first failed sample's
@@ -126,7 +127,9 @@ class StepLoader::Queue {
   bool add_batch() {
     Batch batch;
     try {
-      batch.indices = next_indices_();
+      StepIndices next = next_indices_();
+      batch.indices = std::move(next.indices);
+      batch.epoch = next.epoch;
       batch.made.sides = dataset_.sides();
       batch.made.samples.resize(batch.indices.size() * static_cast<size_t>(batch.made.sides));
       batch.made.share = share_;
@@ -144,7 +147,7 @@ class StepLoader::Queue {
     for (size_t i = share.begin; i < share.end; i++) {
       try {
         size_t slot = i;
-        for (Sample& sample : dataset_.samples(share.batch->indices[i])) {
+        for (Sample& sample : dataset_.samples(share.batch->indices[i], share.batch->epoch)) {
           share.tokens += token_count(sample, dataset_.encoder_decoder());
           share.supervised_tokens += supervised_tokens(sample, dataset_.encoder_decoder());
           share.batch->made.samples[slot] = std::move(sample);

@@ -151,10 +151,11 @@ std::unique_ptr<Progress> Loop::step_progress() const {
 StepLoader::NextIndices Loop::coming_steps() const {
   return [this, samples_seen = progress_.position.samples_seen,
           left = progress_.length().total_steps - progress_.position.step]() mutable {
-    if (left-- <= 0) return std::vector<int64_t>{};
-    std::vector<int64_t> indices = parts_.order.step_at(samples_seen, config_.effective_batch_size());
-    samples_seen += static_cast<int64_t>(indices.size());
-    return indices;
+    if (left-- <= 0) return StepIndices();
+    StepIndices next(parts_.order.step_at(samples_seen, config_.effective_batch_size()),
+                     parts_.order.epoch_at(samples_seen));
+    samples_seen += static_cast<int64_t>(next.indices.size());
+    return next;
   };
 }
 

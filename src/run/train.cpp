@@ -31,6 +31,7 @@
 #include "run/describe_data.h"
 #include "run/end_of_run.h"
 #include "run/fixed_settings.h"
+#include "run/initial_model.h"
 #include "run/kept_references.h"
 #include "run/loop.h"
 #include "run/output_directory.h"
@@ -157,12 +158,13 @@ void say_what_can_follow(const Config& config, const std::filesystem::path& dire
           : "no checkpoint was kept, so a longer run would begin anew (save.strategy, save.weights_only)");
 }
 
-void run_training(const Config& asked, const std::vector<MetricSink*>& sinks, Notifier& notifier,
+void run_training(const Config& given, const std::vector<MetricSink*>& sinks, Notifier& notifier,
                   const Ranks& ranks, const RankPlace& place) {
-  const TimeLimit time_limit(asked.training.max_hours);
-  check_same_start(asked, ranks);
+  const TimeLimit time_limit(given.training.max_hours);
+  check_same_start(given, ranks);
   Reporters reporters;  // ends last: after status.json says how the run ended
-  OutputDirectory output = open_output(asked, ranks);
+  OutputDirectory output = open_output(given, ranks);
+  const Config asked = with_initial_weights(given);
   for (MetricSink* sink : sinks) output.add_sink(*sink);
   output.add_sink(notifier);
   output.add_sink(reporters);

@@ -82,9 +82,9 @@ Predictor::Predictor(const Dataset& data, const Tokenizer& tokenizer, const Conf
       recovery_(config.recovery),
       samples_(spread(data.size(), config.evaluation.max_samples.value_or(max_samples))),
       batch_size_(std::min(config.generation_batch_size(), std::ssize(samples_))) {
-  if (data.report().kind == DataKind::text) {
-    throw ConfigError(
-        "evaluation.generate: running text (data.kind: text) has no targets to compare answers with");
+  if (const DataKind kind = data.report().kind; kind == DataKind::text || kind == DataKind::span_corruption) {
+    throw ConfigError(concat("evaluation.generate: running text (data.kind: ", name_of(kind),
+                             ") has no targets to compare answers with"));
   }
   for (size_t place = 0; place < samples_.size(); place++) {
     prompts_.push_back({place, data.prompt(samples_[place])});

@@ -16,7 +16,10 @@
 namespace trainer {
 
 enum class ModelDtype { automatic, bf16, fp32 };
-enum class DataKind { automatic, seq2seq, completion, text, chat, preference, feedback };
+enum class ModelInit { pretrained, random };
+enum class DataKind { automatic, seq2seq, completion, text, chat, preference, feedback, span_corruption };
+// How span_corruption takes parts of a text out.
+enum class NoiseForm { spans, prefix, ul2 };
 enum class LongSamples { truncate, drop, split };
 enum class TruncationSide { right, left };
 enum class BadRows { error, skip };
@@ -119,6 +122,7 @@ struct Offload {
 struct ModelConfig {
   std::string path;
   ModelDtype dtype = ModelDtype::automatic;
+  ModelInit init = ModelInit::pretrained;
   std::string quantize = "none";  // or a way of keeping frozen weights in fewer bits
   bool double_quant = true;
   std::vector<std::string> add_tokens;
@@ -178,6 +182,9 @@ struct DataConfig {
   LossOn loss_on = LossOn::all_turns;
   BoolOrAuto learn_reasoning = BoolOrAuto::automatic();  // auto: not a block that only the template writes
   UnknownMarks unknown_marks = UnknownMarks::error;
+  NoiseForm noise = NoiseForm::spans;
+  std::optional<double> noise_rate;  // nullopt: 0.15, or 0.5 of a prefix
+  double noise_span = 3;
   std::string loss_weight;    // the field with the weight of a row in the loss; empty: all are 1
   std::string chat_template;  // a file; empty: the model's own
   std::string template_date;  // "2026-05-31"; empty: the day on which the run began

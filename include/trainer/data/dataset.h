@@ -67,9 +67,10 @@ class Dataset {
   // Returns the sample, tokenized and truncated. sample() and texts() throw a DataError that names the file
   // when the file has changed since it was opened.
   // `side`: of a row whose answers are compared, 0 is the chosen answer and 1 the rejected one.
-  Sample sample(int64_t index, int64_t side = 0) const;
+  // `epoch`: which noise a sample of span_corruption has.
+  Sample sample(int64_t index, int64_t side = 0, int64_t epoch = 0) const;
   // Returns the samples of all sides, with what set_references() has set.
-  std::vector<Sample> samples(int64_t index) const;
+  std::vector<Sample> samples(int64_t index, int64_t epoch = 0) const;
   // Returns the samples that each row gives: 2 for preferences. size() and indices count rows then.
   int64_t sides() const;
   const DataReport& report() const;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "trainer/data/dataset.h"
@@ -17,12 +18,20 @@ struct StepLoaderOptions {
   Share share = {};         // the part of each batch that this process computes
 };
 
+// The dataset indices of an effective batch, which lies within an epoch.
+struct StepIndices {
+  StepIndices(std::vector<int64_t> of_samples = {}, int64_t in_epoch = 0)
+      : indices(std::move(of_samples)), epoch(in_epoch) {}
+  std::vector<int64_t> indices;
+  int64_t epoch;
+};
+
 // Workers and prefetch do not affect the batches, only the speed. next() must be called from one thread only.
 class StepLoader {
  public:
-  // Returns the dataset indices of the next batch; empty at the end. Called from the loader threads, but
-  // never by two at the same time.
-  using NextIndices = std::function<std::vector<int64_t>()>;
+  // Returns the next batch; empty at the end. Called from the loader threads, but never by two at the same
+  // time.
+  using NextIndices = std::function<StepIndices()>;
 
   // The data set must outlive the loader.
   StepLoader(const Dataset& dataset, NextIndices next_indices, const StepLoaderOptions& options);
