@@ -19,11 +19,11 @@ Section data_section() {
        key(&D::kind, "kind", OnResume::fixes_run,
            "What a row is. seq2seq: input and target for an encoder-decoder (T5). completion: input and "
            "target for a decoder, which learns the target only. text: running text, all of it learned. chat: "
-            "conversations (messages, conversations, Alpaca's instruction, input and output, or TRL's prompt "
-            "and "
-            "completion as lists of messages), formatted by the model's chat template. preference: a chosen "
-            "and a rejected answer; feedback: a judged answer (docs/preferences.md). auto: decided by the "
-            "objective, the model and the first row."),
+           "conversations (messages, conversations, Alpaca's instruction, input and output, or TRL's prompt "
+           "and "
+           "completion as lists of messages), formatted by the model's chat template. preference: a chosen "
+           "and a rejected answer; feedback: a judged answer (docs/preferences.md). auto: decided by the "
+           "objective, the model and the first row."),
        key(&D::input, "input", OnResume::fixes_run,
            "Field of the input, or a template such as \"Translate: {german}\". Empty: detected from the "
            "first row."),

@@ -23,8 +23,8 @@ struct ReadRow {
   Conversation conversation = {};              // chat rows
   float weight = 1;                            // in the loss, from data.loss_weight
   std::vector<std::string> unused_marks = {};  // see unused_marks()
-  std::vector<ReadRow> sides = {};             // preferences: the row with each of its answers; feedback: its one
-  bool desirable = true;                       // feedback
+  std::vector<ReadRow> sides = {};  // preferences: the row with each of its answers; feedback: its one
+  bool desirable = true;            // feedback
 };
 
 // Used by several threads at once. The functions throw DataError for a row that cannot be used. The error has
