@@ -7,7 +7,6 @@
 #include "trainer/base/strings.h"
 #include "trainer/data/batching.h"
 
-#include "data/chat_encoder.h"
 #include "data/text_encoder.h"
 
 namespace trainer {
@@ -35,18 +34,20 @@ void keep_part(EncodedSample& side, int64_t from_beginning, int64_t max_length) 
 
 }  // namespace
 
-AnswersEncoder::AnswersEncoder(DataKind kind, std::unique_ptr<RowEncoder> one, bool chats,
+AnswersEncoder::AnswersEncoder(DataKind kind, std::unique_ptr<RowEncoder> one, const ChatEncoder* chat,
                                const DataConfig& config, bool encoder_decoder)
-    : kind_(kind), one_(std::move(one)), chats_(chats), config_(config), encoder_decoder_(encoder_decoder) {}
+    : kind_(kind), one_(std::move(one)), chat_(chat), config_(config), encoder_decoder_(encoder_decoder) {}
 
 ReadRow AnswersEncoder::read(const RowParser& row) const {
-  AnswersRow answers = read_answers(row.json(), kind_);
-  if (answers.is_chat() != chats_)
+  AnswersRow answers = read_answers(conversation_row(row), kind_);
+  if (answers.is_chat() != (chat_ != nullptr))
     throw DataError(concat("is ", answers.is_chat() ? "messages" : "text", ", where the first row is ",
-                           chats_ ? "messages" : "text"));
-  ReadRow read{.desirable = answers.desirable};
-  for (Conversation& conversation : answers.conversations)
+                           chat_ != nullptr ? "messages" : "text"));
+  ReadRow read{.unused_marks = unused_marks(config_, row), .desirable = answers.desirable};
+  for (Conversation& conversation : answers.conversations) {
+    chat_->check(conversation, answers.form);
     read.sides.push_back({.conversation = std::move(conversation)});
+  }
   for (std::string& answer : answers.answers) {
     ReadRow side{.texts = {answers.prompt, std::move(answer)}};
     side.fields = concat(side.texts.input, '\0', side.texts.target, '\0');
@@ -102,7 +103,7 @@ std::vector<std::string> AnswersEncoder::learned(const ReadRow& row) const {
 }
 
 std::vector<int32_t> AnswersEncoder::prompt(const ReadRow& row) const {
-  if (chats_ || encoder_decoder_) return one_->prompt(row.sides.front());
+  if (chat_ != nullptr || encoder_decoder_) return one_->prompt(row.sides.front());
   Sample sample = std::move(encode(row).front().sample);
   const auto target = std::ranges::find_if(sample.labels, [](int32_t label) { return label != kIgnore; });
   sample.input_ids.resize(static_cast<size_t>(target - sample.labels.begin()));
@@ -116,9 +117,9 @@ std::string AnswersEncoder::content(const ReadRow& row) const {
 }
 
 std::string AnswersEncoder::settings() const {
-  return concat("answers ", static_cast<int>(kind_), " ", chats_, "\nlength ", config_.max_length, "\nlong ",
-                static_cast<int>(config_.long_samples), " ", static_cast<int>(config_.truncation_side), "\n",
-                one_->settings());
+  return concat("answers ", static_cast<int>(kind_), " ", chat_ != nullptr, "\nlength ", config_.max_length,
+                "\nlong ", static_cast<int>(config_.long_samples), " ",
+                static_cast<int>(config_.truncation_side), "\n", one_->settings());
 }
 
 std::string AnswersEncoder::target_field() const {
@@ -128,24 +129,22 @@ std::string AnswersEncoder::target_field() const {
 std::unique_ptr<RowEncoder> make_answers_encoder(const DataConfig& config, const std::string& model,
                                                  const RowParser& first_row, const Tokenizer& tokenizer,
                                                  bool encoder_decoder) {
-  const AnswersRow row = read_answers(first_row.json(), config.kind);
+  const AnswersRow row = read_answers(conversation_row(first_row), config.kind);
   DataConfig of_one = config;
   of_one.long_samples = LongSamples::truncate;
   if (!encoder_decoder) of_one.max_length = kNoLimit;
   std::unique_ptr<RowEncoder> one;
+  const ChatEncoder* chat = nullptr;
   if (row.is_chat()) {
     of_one.kind = DataKind::chat;
-    const std::vector<std::string> fields =
-        row.form == ConversationForm::alpaca          ? std::vector<std::string>{"instruction", "output"}
-        : row.form == ConversationForm::conversations ? std::vector<std::string>{"conversations"}
-                                                      : std::vector<std::string>{"messages"};
-    one = make_chat_encoder(of_one, model, fields, tokenizer, encoder_decoder);
+    auto made = chat_encoder_of(row.form, of_one, model, tokenizer, encoder_decoder);
+    chat = made.get();
+    one = std::move(made);
   } else {
     const DataKind kind = encoder_decoder ? DataKind::seq2seq : DataKind::completion;
     one = std::make_unique<TextEncoder>(Fields{kind, "prompt", "chosen"}, of_one, tokenizer);
   }
-  return std::make_unique<AnswersEncoder>(config.kind, std::move(one), row.is_chat(), config,
-                                          encoder_decoder);
+  return std::make_unique<AnswersEncoder>(config.kind, std::move(one), chat, config, encoder_decoder);
 }
 
 }  // namespace trainer

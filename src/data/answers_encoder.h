@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "data/answers_rows.h"
+#include "data/chat_encoder.h"
 #include "data/row_encoder.h"
 
 namespace trainer {
@@ -15,9 +16,10 @@ namespace trainer {
 // is the same for both sides, and both keep something to learn.
 class AnswersEncoder : public RowEncoder {
  public:
-  // `one`: encodes the row with one of its answers; for a decoder, without a limit of its length.
-  AnswersEncoder(DataKind kind, std::unique_ptr<RowEncoder> one, bool chats, const DataConfig& config,
-                 bool encoder_decoder);
+  // `one`: encodes the row with one of its answers; for a decoder, without a limit of its length. `chat`: the
+  // same, if the answers are in conversations.
+  AnswersEncoder(DataKind kind, std::unique_ptr<RowEncoder> one, const ChatEncoder* chat,
+                 const DataConfig& config, bool encoder_decoder);
 
   ReadRow read(const RowParser& row) const override;
   std::vector<EncodedSample> encode(const ReadRow& row) const override;
@@ -43,7 +45,7 @@ class AnswersEncoder : public RowEncoder {
 
   DataKind kind_;
   std::unique_ptr<RowEncoder> one_;
-  bool chats_;
+  const ChatEncoder* chat_;
   DataConfig config_;
   bool encoder_decoder_;
 };

@@ -94,15 +94,20 @@ ReadRow ChatEncoder::read(const RowParser& row) const {
   const Json json = conversation_row(row);
   // A data set may contain conversations in different forms.
   const ConversationForm form = conversation_form(json).value_or(form_);
-  if (!template_ && form != ConversationForm::alpaca)
-    throw DataError(concat("\"", field_of(form), "\" needs a chat template: data.chat_template"));
   Conversation conversation = read_conversation(json, form, config_.loss_on);
-  if (config_.unknown_marks == UnknownMarks::error)
-    refuse_unknown_marks(conversation, template_ ? &*template_ : nullptr, config_.loss_on);
-  refuse_unknown_roles(conversation, template_ ? &*template_ : nullptr, config_.loss_on);
+  check(conversation, form);
   return {.conversation = std::move(conversation),
           .weight = weight_of_row(row, config_.loss_weight),
           .unused_marks = unused_marks(config_, row)};
+}
+
+void ChatEncoder::check(const Conversation& conversation, ConversationForm form) const {
+  if (!template_ && form != ConversationForm::alpaca)
+    throw DataError(concat("\"", field_of(form), "\" needs a chat template: data.chat_template"));
+  const ChatTemplate* chat_template = template_ ? &*template_ : nullptr;
+  if (config_.unknown_marks == UnknownMarks::error)
+    refuse_unknown_marks(conversation, chat_template, config_.loss_on);
+  refuse_unknown_roles(conversation, chat_template, config_.loss_on);
 }
 
 std::vector<EncodedSample> ChatEncoder::encode(const ReadRow& row) const {
@@ -232,6 +237,12 @@ std::unique_ptr<RowEncoder> make_chat_encoder(const DataConfig& config, const st
     throw DataError(concat("kind chat needs messages, conversations, instruction and output, or prompt and ",
                            "completion as lists of messages; the row has ", join_some(first_row.fields())));
   }
+  return chat_encoder_of(*form, config, model, tokenizer, encoder_decoder);
+}
+
+std::unique_ptr<ChatEncoder> chat_encoder_of(ConversationForm form, const DataConfig& config,
+                                             const std::string& model, const Tokenizer& tokenizer,
+                                             bool encoder_decoder) {
   std::optional<ChatTemplate> chat_template =
       config.chat_template.empty() ? load_chat_template(model)
                                    : std::optional(read_chat_template(config.chat_template, model));
@@ -242,7 +253,7 @@ std::unique_ptr<RowEncoder> make_chat_encoder(const DataConfig& config, const st
   if (!chat_template && !plain) {
     const TemplateFit fit = fitting_template(tokenizer);
     throw FormatError(
-        concat(model, ": has no chat template, which rows of ", field_of(*form),
+        concat(model, ": has no chat template, which rows of ", field_of(form),
                " need; give one with data.chat_template: FILE, or take the program's own that fits: "
                "data.chat_template=",
                fit.name, " (", fit.reason, ")",
@@ -253,7 +264,7 @@ std::unique_ptr<RowEncoder> make_chat_encoder(const DataConfig& config, const st
   }
   if (plain && config.chat_template.empty()) chat_template.reset();
   if (chat_template && !encoder_decoder) warn_without_end(*chat_template, tokenizer);
-  return std::make_unique<ChatEncoder>(*form, std::move(chat_template), config, tokenizer, encoder_decoder);
+  return std::make_unique<ChatEncoder>(form, std::move(chat_template), config, tokenizer, encoder_decoder);
 }
 
 std::string chat_template_directory(const Config& config) {

@@ -22,6 +22,8 @@ class ChatEncoder : public RowEncoder {
               const Tokenizer& tokenizer, bool encoder_decoder);
 
   ReadRow read(const RowParser& row) const override;
+  // Throws DataError for marks and roles that are not known, and for what needs a template that is not there.
+  void check(const Conversation& conversation, ConversationForm form) const;
   std::vector<EncodedSample> encode(const ReadRow& row) const override;
   Dataset::Texts texts(const ReadRow& row) const override;
   std::vector<std::string> learned(const ReadRow& row) const override;
@@ -54,6 +56,10 @@ nlohmann::ordered_json conversation_row(const RowParser& row);
 std::unique_ptr<RowEncoder> make_chat_encoder(const DataConfig& config, const std::string& model,
                                               const RowParser& first_row, const Tokenizer& tokenizer,
                                               bool encoder_decoder);
+// The same for conversations of this form.
+std::unique_ptr<ChatEncoder> chat_encoder_of(ConversationForm form, const DataConfig& config,
+                                             const std::string& model, const Tokenizer& tokenizer,
+                                             bool encoder_decoder);
 
 // Returns the directory whose chat template writes a run's samples: that of the model, or of an adapter that
 // is trained further and has learned one.

@@ -7,7 +7,7 @@
 namespace trainer {
 namespace {
 
-constexpr int32_t X = kIgnore;
+constexpr int32_t kNo = kIgnore;  // no label
 
 class AnswersData : public DataTest {
  protected:
@@ -31,9 +31,9 @@ TEST_F(AnswersData, ATextIsTwoSamplesThatBeginWithTheSameTokens) {
   EXPECT_EQ(rows.report().kind, DataKind::preference);
   EXPECT_EQ(rows.report().samples, 2);
   EXPECT_EQ(rows.sample(0, 0).input_ids, (Ids{4, 1, 5, 6, 1}));
-  EXPECT_EQ(rows.sample(0, 0).labels, (Ids{X, X, 5, 6, 1}));
+  EXPECT_EQ(rows.sample(0, 0).labels, (Ids{kNo, kNo, 5, 6, 1}));
   EXPECT_EQ(rows.sample(0, 1).input_ids, (Ids{4, 1, 7, 1}));
-  EXPECT_EQ(rows.sample(0, 1).labels, (Ids{X, X, 7, 1}));
+  EXPECT_EQ(rows.sample(0, 1).labels, (Ids{kNo, kNo, 7, 1}));
 }
 
 TEST_F(AnswersData, AnEncoderDecoderReadsThePromptTwice) {
@@ -82,9 +82,9 @@ TEST_F(AnswersData, EveryFormOfAConversationIsTheSame) {
   for (const std::string& form : forms) {
     const Dataset rows = data(form, false);
     EXPECT_EQ(rows.sample(0, 0).input_ids, (Ids{3, 120, 4, 1, 100, 5, 1})) << form;
-    EXPECT_EQ(rows.sample(0, 0).labels, (Ids{X, X, X, X, X, 5, 1})) << form;
+    EXPECT_EQ(rows.sample(0, 0).labels, (Ids{kNo, kNo, kNo, kNo, kNo, 5, 1})) << form;
     EXPECT_EQ(rows.sample(0, 1).input_ids, (Ids{3, 120, 4, 1, 100, 7, 1})) << form;
-    EXPECT_EQ(rows.sample(0, 1).labels, (Ids{X, X, X, X, X, 7, 1})) << form;
+    EXPECT_EQ(rows.sample(0, 1).labels, (Ids{kNo, kNo, kNo, kNo, kNo, 7, 1})) << form;
     EXPECT_EQ(rows.texts(0).target, "two") << form;
   }
 }
@@ -97,7 +97,8 @@ TEST_F(AnswersData, OnlyTheAnswersAfterTheSharedTurnsCount) {
       concat(R"({"chosen": [)", turns, R"({"role": "assistant", "content": "four"}], "rejected": [)", turns,
              R"({"role": "assistant", "content": "five"}]})");
   std::erase(row, '\n');
-  EXPECT_EQ(data(row, false).sample(0, 1).labels, (Ids{X, X, X, X, X, X, X, X, X, X, X, 8, 1}));
+  EXPECT_EQ(data(row, false).sample(0, 1).labels,
+            (Ids{kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, 8, 1}));
 }
 
 TEST_F(AnswersData, ThePromptOfTextsIsWhatBothBeginWith) {
@@ -161,7 +162,7 @@ TEST_F(AnswersData, APairIsLeftOutAsAWhole) {
       kOne + "\n" + R"({"prompt": "one two three four", "chosen": "five", "rejected": "six"})";
   const Dataset truncated = data(rows, false);
   EXPECT_EQ(truncated.size(), 1) << "of the second row the limit leaves no answer";
-  EXPECT_EQ(truncated.sample(0, 0).labels, (Ids{X, X, 5, 6}));
+  EXPECT_EQ(truncated.sample(0, 0).labels, (Ids{kNo, kNo, 5, 6}));
   EXPECT_EQ(truncated.report().dropped_rows, 1);
   config_.data.long_samples = LongSamples::drop;
   const Dataset dropped =
@@ -169,7 +170,7 @@ TEST_F(AnswersData, APairIsLeftOutAsAWhole) {
   EXPECT_EQ(dropped.size(), 1);
   EXPECT_EQ(dropped.report().dropped_rows, 1)
       << "the rejected answer of the first row fits, the chosen one does not";
-  EXPECT_EQ(dropped.sample(0, 0).labels, (Ids{X, X, 8, 1}));
+  EXPECT_EQ(dropped.sample(0, 0).labels, (Ids{kNo, kNo, 8, 1}));
 }
 
 TEST_F(AnswersData, SoManySamplesAreSoManyRows) {
@@ -190,7 +191,7 @@ TEST_F(Feedback, AnAnswerIsJudged) {
   EXPECT_EQ(rows.sides(), 1);
   EXPECT_TRUE(rows.sample(0).desirable);
   EXPECT_FALSE(rows.sample(1).desirable);
-  EXPECT_EQ(rows.sample(1).labels, (Ids{X, X, 7, 1}));
+  EXPECT_EQ(rows.sample(1).labels, (Ids{kNo, kNo, 7, 1}));
   EXPECT_EQ(rows.report().undesirable, 1);
 }
 
@@ -206,7 +207,7 @@ TEST_F(Feedback, EveryFormIsTheSame) {
        R"({"question": "one", "completion": "four", "label": false})"}) {
     const Dataset rows = data(concat(other, "true}\n", form), false);
     EXPECT_EQ(rows.sample(1).input_ids, (Ids{3, 120, 4, 1, 100, 7, 1})) << form;
-    EXPECT_EQ(rows.sample(1).labels, (Ids{X, X, X, X, X, 7, 1})) << form;
+    EXPECT_EQ(rows.sample(1).labels, (Ids{kNo, kNo, kNo, kNo, kNo, 7, 1})) << form;
     EXPECT_FALSE(rows.sample(1).desirable) << form;
   }
 }

@@ -47,9 +47,9 @@ std::optional<ConversationForm> conversation_form(const std::vector<std::string>
 // Returns the form of a row. A prompt or completion that is a list of messages makes it prompt_completion,
 // also if the other is something else, which read_conversation() refuses.
 std::optional<ConversationForm> conversation_form(const nlohmann::ordered_json& row);
-// Returns the row of a table with the fields as lists that hold the JSON text of a conversation: messages and
-// conversations, and prompt and completion if both are lists of messages. Throws DataError for lists in the
-// syntax of Python.
+// Returns the row of a table with the fields as lists that hold the JSON text of a conversation: messages,
+// conversations, chosen and rejected, and prompt and what answers it if both are lists of messages. Throws
+// DataError for lists in the syntax of Python.
 nlohmann::ordered_json with_parsed_lists(nlohmann::ordered_json record);
 
 // Besides the messages a row may have `tools` (a list, or its JSON text; bare functions get the frame

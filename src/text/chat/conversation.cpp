@@ -279,13 +279,14 @@ std::optional<ConversationForm> conversation_form(const Json& row) {
 }
 
 Json with_parsed_lists(Json record) {
-  for (const char* field : {"messages", "conversations"}) {
+  for (const char* field : {"messages", "conversations", "chosen", "rejected"}) {
     if (auto list = messages_in_text(record, field)) record[field] = std::move(*list);
   }
   auto prompt = messages_in_text(record, "prompt"), completion = messages_in_text(record, "completion");
-  if (prompt && completion) {
+  const auto chosen = record.find("chosen");
+  if (prompt && (completion || (chosen != record.end() && chosen->is_array()))) {
     record["prompt"] = std::move(*prompt);
-    record["completion"] = std::move(*completion);
+    if (completion) record["completion"] = std::move(*completion);
   }
   return record;
 }
