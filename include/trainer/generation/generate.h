@@ -39,8 +39,9 @@ std::vector<std::vector<Tokens>> generate(const Model& model, const std::vector<
 
 // The same for any number of inputs. `batch_size` says how many go through the model at a time, and makes that
 // fewer when the device is out of memory: then those that are not answered yet begin again. On the CPU the next
-// input takes the place of one whose answer has ended, and on an x86 processor with AVX2 the bits of an answer do
-// not depend on which others it was computed with. On a GPU inputs of similar length form batches. `deliver` gets
+// input takes the place of one whose answer has ended, and where this program's own products are used (x86
+// processors with AVX2; prompts of more than 32 tokens: docs/performance.md) the bits of an answer do not depend
+// on which others it was computed with. On a GPU inputs of similar length form batches. `deliver` gets
 // the answers of each input in the order of the inputs, as soon as the answers of those before it are delivered.
 // hooks.numbers is not used: an input's number is its index. Throws OutOfMemoryError if one input alone does not
 // fit.
