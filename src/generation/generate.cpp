@@ -82,7 +82,10 @@ void generate_in_batches(
   Answered answered(inputs.size());
   size_t next = 0;
   answered.on_input = [&] {
-    for (; next < inputs.size() && !answered.answers[next].empty(); next++) deliver(next, answered.answers[next]);
+    while (next < inputs.size() && !answered.answers[next].empty()) {
+      const size_t input = next++;  // once, also if it throws
+      deliver(input, answered.answers[input]);
+    }
   };
   // Pieces, so that a smaller size is not kept for all that is left.
   const size_t piece = static_cast<size_t>(batch_size.size()) * 16;
