@@ -6,7 +6,9 @@
 #include <ATen/ATen.h>
 
 #include "base/random.h"
+#include "device/target_device.h"
 #include "generation/answering.h"
+#include "generation/best_scores.h"
 #include "generation/sampling.h"
 
 namespace trainer {
@@ -129,8 +131,14 @@ class Search {
 };
 
 // The best continuations over all beams of each search: scores and indices into [beams * vocab], on the host.
-std::pair<at::Tensor, at::Tensor> best(const at::Tensor& log_probs, int64_t count,
-                                       const GenerationConfig& config, const std::vector<uint64_t>& keys) {
+// log_probs [searches * beams, vocab] are added to the scores of the beams so far.
+std::pair<at::Tensor, at::Tensor> best(const at::Tensor& log_probs_of_rows, const std::vector<float>& so_far,
+                                       int64_t count, const GenerationConfig& config,
+                                       const std::vector<uint64_t>& keys) {
+  if (!config.do_sample && target_of(log_probs_of_rows.device()) == c10::kCPU)
+    return best_scores(log_probs_of_rows, so_far, config.num_beams, count);
+  const at::Tensor added = at::tensor(so_far).to(log_probs_of_rows.device()).unsqueeze(1);
+  const at::Tensor log_probs = (log_probs_of_rows + added).view({std::ssize(keys), -1});
   if (!config.do_sample) {
     const auto [scores, indices] = at::topk(log_probs, count);
     return {scores.to(at::kCPU), indices.to(at::kCPU)};
@@ -215,12 +223,11 @@ class BeamSearch : public Answering {
       }
     }
     const int64_t count = std::ssize(keys), vocab = logits.size(1);
-    at::Tensor log_probs = processors_.process(logits.log_softmax(-1), sequences, generated);
-    log_probs = log_probs + at::tensor(running_scores).to(logits.device()).unsqueeze(1);
+    const at::Tensor log_probs = processors_.process(logits.log_softmax(-1), sequences, generated);
     // Enough candidates that num_beams can continue if all others end.
     const int64_t ends = static_cast<int64_t>(c_.eos_token_ids.size());
     const int64_t kept = std::min(std::max<int64_t>(2, 1 + ends) * c_.num_beams, c_.num_beams * vocab);
-    const auto [scores, indices] = best(log_probs.view({count, -1}), kept, c_, keys);
+    const auto [scores, indices] = best(log_probs, running_scores, kept, c_, keys);
     for (int64_t i = 0; i < count; i++) {
       std::vector<Candidate> candidates;
       for (int64_t j = 0; j < kept; j++) {
