@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <condition_variable>
+#include <map>
 #include <mutex>
 #include <system_error>
 
@@ -11,6 +12,7 @@
 
 #include "base/live_lines.h"
 #include "base/memory_room.h"
+#include "base/progress_share.h"
 #include "base/terminal.h"
 #include "base/text.h"
 
@@ -49,7 +51,13 @@ class ProgressBoard {
   void remove(const Progress* work) {
     const std::lock_guard lock(mutex_);
     works_.erase(std::ranges::find(works_, work));
+    shares_.erase(work);
     if (work_is_shown_) draw();
+  }
+
+  void set_share(const Progress* work, double share) {
+    const std::lock_guard lock(mutex_);
+    shares_[work] = share;
   }
 
   void set_view(LiveView* view) {
@@ -109,7 +117,7 @@ class ProgressBoard {
   }
 
   // Numbers are those of the innermost work that knows how much there is.
-  static WorkText text_of(Chain chain) {
+  WorkText text_of(Chain chain) const {
     const auto whole =
         std::ranges::find_if(chain, [](const Progress* work) { return work->hides_parts_.load(); });
     if (whole != chain.end()) chain.erase(whole + 1, chain.end());
@@ -124,6 +132,8 @@ class ProgressBoard {
     text.amount = amount_text(done, total, counted.unit_);
     const double seconds = seconds_since(counted.begin_);
     if (total > 0) text.share = std::min(1.0, static_cast<double>(done) / static_cast<double>(total));
+    if (const auto known_share = shares_.find(&counted); known_share != shares_.end())
+      text.share = std::clamp(known_share->second, text.share.value_or(0.0), 1.0);
     if (text.share && *text.share > 0.01 && seconds >= kPatience) {
       text.time = concat(duration_string(seconds * (1 - *text.share) / *text.share), " left");
     } else {
@@ -155,6 +165,7 @@ class ProgressBoard {
   std::mutex mutex_;  // guards all below
   std::condition_variable changed_;
   std::vector<const Progress*> works_;  // in the order in which they began
+  std::map<const Progress*, double> shares_;
   LiveView* view_ = nullptr;
   bool has_thread_ = false, is_idle_ = false, work_is_shown_ = false;
   std::optional<Clock::time_point> last_plain_;
@@ -169,6 +180,8 @@ Progress::Progress(std::string what, int64_t total, ProgressUnit unit, Kind kind
 }
 
 Progress::~Progress() { ProgressBoard::of_process().remove(this); }
+
+void set_share(const Progress& work, double share) { ProgressBoard::of_process().set_share(&work, share); }
 
 std::string current_work() { return ProgressBoard::of_process().text(); }
 

@@ -15,6 +15,7 @@
 
 #include "base/live_lines.h"
 #include "base/progress.h"
+#include "base/progress_share.h"
 #include "commands/library.h"
 #include "commands/prompts.h"
 #include "memory/set_up_device.h"
@@ -76,6 +77,7 @@ void answer_all(const OpenModel& opened, const std::vector<Tokens>& prompts, con
   };
   OomHandler batch_size(options.batch_size, retry);
   Progress shown("answers", std::ssize(prompts));
+  hooks.on_progress = [&](double answered) { set_share(shown, answered / static_cast<double>(prompts.size())); };
   const auto deliver_texts = [&](size_t index, const std::vector<Tokens>& answers) {
     std::vector<std::string> texts;
     for (const Tokens& ids : answers) texts.push_back(text.text(ids));

@@ -1,4 +1,4 @@
-#include "generation/beam_search.h"
+// Beam search with the same tokens as transformers 5.23 (generation/utils.py, _beam_search).
 
 #include <algorithm>
 #include <cmath>
@@ -6,6 +6,9 @@
 #include <ATen/ATen.h>
 
 #include "base/random.h"
+#include "device/target_device.h"
+#include "generation/answering.h"
+#include "generation/best_scores.h"
 #include "generation/sampling.h"
 
 namespace trainer {
@@ -42,6 +45,7 @@ class Search {
 
   size_t input() const { return input_; }
   bool done() const { return done_; }
+  int64_t generated() const { return static_cast<int64_t>(running_.front().tokens.size() - prompt_size_); }
   const std::vector<Beam>& running() const { return running_; }
 
   // Takes the best candidates of this step, best first.
@@ -127,8 +131,14 @@ class Search {
 };
 
 // The best continuations over all beams of each search: scores and indices into [beams * vocab], on the host.
-std::pair<at::Tensor, at::Tensor> best(const at::Tensor& log_probs, int64_t count,
-                                       const GenerationConfig& config, const std::vector<uint64_t>& keys) {
+// log_probs [searches * beams, vocab] are added to the scores of the beams so far.
+std::pair<at::Tensor, at::Tensor> best(const at::Tensor& log_probs_of_rows, const std::vector<float>& so_far,
+                                       int64_t count, const GenerationConfig& config,
+                                       const std::vector<uint64_t>& keys) {
+  if (!config.do_sample && target_of(log_probs_of_rows.device()) == c10::kCPU)
+    return best_scores(log_probs_of_rows, so_far, config.num_beams, count);
+  const at::Tensor added = at::tensor(so_far).to(log_probs_of_rows.device()).unsqueeze(1);
+  const at::Tensor log_probs = (log_probs_of_rows + added).view({std::ssize(keys), -1});
   if (!config.do_sample) {
     const auto [scores, indices] = at::topk(log_probs, count);
     return {scores.to(at::kCPU), indices.to(at::kCPU)};
@@ -137,74 +147,106 @@ std::pair<at::Tensor, at::Tensor> best(const at::Tensor& log_probs, int64_t coun
   return {log_probs.gather(1, indices).to(at::kCPU), indices.to(at::kCPU)};
 }
 
-// One step of all searches: scores of the next tokens -> new beams.
-void advance(std::vector<Search>& searches, const at::Tensor& logits, const LogitsProcessors& processors,
-             const GenerationConfig& config, const GenerationHooks& hooks, int64_t step) {
-  std::vector<const Tokens*> sequences;
-  std::vector<float> running_scores;
-  std::vector<uint64_t> keys;
-  for (const Search& search : searches) {
-    keys.push_back(derive(derive(config.seed, hooks.numbers[search.input()]), static_cast<uint64_t>(step)));
-    for (const Beam& beam : search.running()) {
-      sequences.push_back(&beam.tokens);
-      running_scores.push_back(beam.score);
-    }
-  }
-  const int64_t count = static_cast<int64_t>(searches.size()), vocab = logits.size(1);
-  at::Tensor log_probs = processors.process(logits.log_softmax(-1), sequences, step);
-  log_probs = log_probs + at::tensor(running_scores).to(logits.device()).unsqueeze(1);
-  // Enough candidates that num_beams can continue if all others end.
-  const int64_t ends = static_cast<int64_t>(config.eos_token_ids.size());
-  const int64_t kept = std::min(std::max<int64_t>(2, 1 + ends) * config.num_beams, config.num_beams * vocab);
-  const auto [scores, indices] = best(log_probs.view({count, -1}), kept, config, keys);
-  for (size_t i = 0; i < searches.size(); i++) {
-    std::vector<Candidate> candidates;
-    for (int64_t j = 0; j < kept; j++) {
-      const int64_t at = static_cast<int64_t>(i) * kept + j, index = indices.const_data_ptr<int64_t>()[at];
-      candidates.push_back(
-          {scores.const_data_ptr<float>()[at], index / vocab, static_cast<int32_t>(index % vocab)});
-    }
-    searches[i].advance(std::move(candidates));
-  }
-}
+class BeamSearch : public Answering {
+ public:
+  using Answering::Answering;
 
-}  // namespace
-
-std::vector<std::vector<Tokens>> beam_search(Generation& generation, at::Tensor logits,
-                                             const std::vector<Tokens>& prompts,
-                                             const GenerationConfig& config, const GenerationHooks& hooks) {
-  const LogitsProcessors processors(config);
-  std::vector<std::vector<Tokens>> out(prompts.size());
-  std::vector<Search> searches;
-  std::vector<int64_t> rows;  // the row of the previous step that each beam continues
-  for (size_t i = 0; i < prompts.size(); i++) {
-    searches.emplace_back(prompts[i], i, config, hooks);
-    rows.insert(rows.end(), static_cast<size_t>(config.num_beams), static_cast<int64_t>(i));
+ protected:
+  void begin(const std::vector<size_t>& inputs, const at::Tensor& logits) override {
+    std::vector<int64_t> rows, repeated;
+    const size_t first = searches_.size();
+    for (size_t row = 0; row < first * beams(); row++) rows.push_back(static_cast<int64_t>(row));
+    for (size_t i = 0; i < inputs.size(); i++) {
+      searches_.emplace_back(session_.beginning((*inputs_)[inputs[i]]), inputs[i], c_, hooks_);
+      rows.insert(rows.end(), beams(), static_cast<int64_t>(first * beams() + i));
+      repeated.insert(repeated.end(), beams(), static_cast<int64_t>(i));
+    }
+    session_.select(rows);
+    if (logits.defined())
+      advance(first, logits.index_select(0, at::tensor(repeated, at::kLong).to(logits.device())));
   }
-  generation.select(rows);
-  logits = logits.index_select(0, at::tensor(rows, at::kLong).to(logits.device()));
-  for (int64_t step = 0;; step++) {
-    advance(searches, logits, processors, config, hooks, step);
-    rows.clear();
+
+  void step(const at::Tensor& logits) override { advance(0, logits); }
+
+  std::vector<int64_t> last_tokens() const override {
     std::vector<int64_t> tokens;
+    for (const Search& search : searches_) {
+      for (const Beam& beam : search.running()) tokens.push_back(beam.tokens.back());
+    }
+    return tokens;
+  }
+
+  std::vector<int64_t> open_tokens() const override {
+    std::vector<int64_t> tokens;
+    for (const Search& search : searches_) tokens.push_back(search.generated());
+    return tokens;
+  }
+
+ private:
+  size_t beams() const { return static_cast<size_t>(c_.num_beams); }
+
+  // One step of the searches from the `first` on: scores of the next tokens -> new beams. Those that are done
+  // leave.
+  void advance(size_t first, const at::Tensor& logits) {
+    take_best(first, logits);
+    std::vector<int64_t> rows;
     std::vector<Search> open;
-    for (size_t i = 0; i < searches.size(); i++) {
-      Search& search = searches[i];
-      if (search.done()) {
-        out[search.input()] = search.result();
+    for (size_t i = 0; i < searches_.size(); i++) {
+      Search& search = searches_[i];
+      if (i >= first && search.done()) {
+        answered_.put(search.input(), search.result(), search.generated());
         continue;
       }
-      for (const Beam& beam : search.running()) {
-        rows.push_back(static_cast<int64_t>(i) * config.num_beams + beam.parent);
-        tokens.push_back(beam.tokens.back());
+      for (size_t beam = 0; beam < beams(); beam++) {
+        const int64_t parent = i < first ? static_cast<int64_t>(beam) : search.running()[beam].parent;
+        rows.push_back(static_cast<int64_t>(i * beams()) + parent);
       }
       open.push_back(std::move(search));
     }
-    if (open.empty()) return out;
-    searches = std::move(open);
-    generation.select(rows);
-    logits = generation.next(at::tensor(tokens, at::kLong).to(logits.device()));
+    searches_ = std::move(open);
+    session_.select(rows);
   }
+
+  void take_best(size_t first, const at::Tensor& logits) {
+    std::vector<const Tokens*> sequences;
+    std::vector<float> running_scores;
+    std::vector<uint64_t> keys;
+    std::vector<int64_t> generated;
+    for (size_t i = first; i < searches_.size(); i++) {
+      const Search& search = searches_[i];
+      const uint64_t key = derive(c_.seed, hooks_.numbers[search.input()]);
+      keys.push_back(derive(key, static_cast<uint64_t>(search.generated())));
+      for (const Beam& beam : search.running()) {
+        sequences.push_back(&beam.tokens);
+        running_scores.push_back(beam.score);
+        generated.push_back(search.generated());
+      }
+    }
+    const int64_t count = std::ssize(keys), vocab = logits.size(1);
+    const at::Tensor log_probs = processors_.process(logits.log_softmax(-1), sequences, generated);
+    // Enough candidates that num_beams can continue if all others end.
+    const int64_t ends = static_cast<int64_t>(c_.eos_token_ids.size());
+    const int64_t kept = std::min(std::max<int64_t>(2, 1 + ends) * c_.num_beams, c_.num_beams * vocab);
+    const auto [scores, indices] = best(log_probs, running_scores, kept, c_, keys);
+    for (int64_t i = 0; i < count; i++) {
+      std::vector<Candidate> candidates;
+      for (int64_t j = 0; j < kept; j++) {
+        const int64_t at = i * kept + j, index = indices.const_data_ptr<int64_t>()[at];
+        candidates.push_back(
+            {scores.const_data_ptr<float>()[at], index / vocab, static_cast<int32_t>(index % vocab)});
+      }
+      searches_[first + static_cast<size_t>(i)].advance(std::move(candidates));
+    }
+  }
+
+  std::vector<Search> searches_;  // in the order of the rows, which are num_beams of each
+};
+
+}  // namespace
+
+std::unique_ptr<Answering> beam_search(const Model& model, const GenerationConfig& config,
+                                       const GenerationHooks& hooks, at::Device device, Answered& answered) {
+  return std::make_unique<BeamSearch>(model, config, hooks, device, answered);
 }
 
 }  // namespace trainer

@@ -73,7 +73,7 @@ void LogitsProcessors::penalize_repetition(at::Tensor& scores,
 }
 
 void LogitsProcessors::ban(at::Tensor& scores, const std::vector<const Tokens*>& sequences,
-                           int64_t generated) const {
+                           const std::vector<int64_t>& generated) const {
   Elements banned(scores);
   for (size_t row = 0; row < sequences.size(); row++) {
     const Tokens& tokens = *sequences[row];
@@ -81,19 +81,19 @@ void LogitsProcessors::ban(at::Tensor& scores, const std::vector<const Tokens*>&
     if (c_.no_repeat_ngram_size > 0)
       add_repeated_ngrams(banned, row, tokens, static_cast<size_t>(c_.no_repeat_ngram_size));
     const bool short_of_length = c_.min_new_tokens == 0 && length < c_.min_length;
-    if (short_of_length || generated < c_.min_new_tokens) banned.add(row, c_.eos_token_ids);
+    if (short_of_length || generated[row] < c_.min_new_tokens) banned.add(row, c_.eos_token_ids);
   }
   fill(scores, banned, -INFINITY);
 }
 
 void LogitsProcessors::force(at::Tensor& scores, const std::vector<const Tokens*>& sequences,
-                             int64_t generated) const {
+                             const std::vector<int64_t>& generated) const {
   // Prompts of a batch may differ in length; each row is treated as it is alone.
   Elements forced(scores), suppressed(scores);
   for (size_t row = 0; row < sequences.size(); row++) {
-    const size_t prompt = sequences[row]->size() - static_cast<size_t>(generated);
+    const size_t prompt = sequences[row]->size() - static_cast<size_t>(generated[row]);
     const bool forces_bos = c_.forced_bos_token_id && sequences[row]->size() == 1;
-    const bool is_last = generated == most_new_tokens(c_, prompt) - 1;
+    const bool is_last = generated[row] == most_new_tokens(c_, prompt) - 1;
     const bool forces_eos = !c_.forced_eos_token_ids.empty() && is_last;
     if (forces_bos || forces_eos) scores.select(0, static_cast<int64_t>(row)).fill_(-INFINITY);
     if (forces_eos) {
@@ -103,7 +103,7 @@ void LogitsProcessors::force(at::Tensor& scores, const std::vector<const Tokens*
     }
     const int64_t begin = prompt > 1 || !c_.forced_bos_token_id ? 0 : 1;
     suppressed.add(row, c_.suppress_tokens);
-    if (generated == begin) suppressed.add(row, c_.begin_suppress_tokens);
+    if (generated[row] == begin) suppressed.add(row, c_.begin_suppress_tokens);
   }
   fill(scores, forced, 0);
   fill(scores, suppressed, -INFINITY);
@@ -134,7 +134,7 @@ at::Tensor LogitsProcessors::warp(at::Tensor scores) const {
 }
 
 at::Tensor LogitsProcessors::process(at::Tensor scores, const std::vector<const Tokens*>& sequences,
-                                     int64_t generated) const {
+                                     const std::vector<int64_t>& generated) const {
   if (c_.repetition_penalty != 1.0) penalize_repetition(scores, sequences);
   ban(scores, sequences, generated);
   force(scores, sequences, generated);

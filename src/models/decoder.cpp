@@ -56,6 +56,12 @@ at::Tensor DecoderAttention::mix(const AttentionInputs& in, const DecoderPass& p
   return pass.packed ? packed_attention(in, *pass.packed, window_) : attention(in);
 }
 
+at::Tensor DecoderAttention::mix_cached(const AttentionInputs& in, const DecoderPass& pass, KvCache& cache) const {
+  const NewKeys added{in.k.select(2, 0), in.v.select(2, 0)};
+  return cached_attention(in.q.select(2, 0), added, cache.keys(*pass.cache_rows, in.k), {scale_, soft_cap_, window_})
+      .unsqueeze(1);
+}
+
 at::Tensor DecoderAttention::forward(const at::Tensor& x, const DecoderPass& pass, KvCache* cache) const {
   AttentionInputs in;
   const std::vector<at::Tensor> qkv = qkv_.forward(x, pass.rows, *pass.context);
@@ -63,9 +69,13 @@ at::Tensor DecoderAttention::forward(const at::Tensor& x, const DecoderPass& pas
   in.v = qkv[2].unflatten(2, {-1, head_dim_}).transpose(1, 2);
   in.scale = scale_;
   in.free_order = pass.context->free_order;
+  if (pass.cache_rows != nullptr && !pass.first_row)
+    return o_proj_.forward(mix_cached(in, pass, *cache), pass.rows, *pass.context);
   in.mask = window_ > 0 ? pass.window_mask : pass.mask;
   in.causal = pass.positions == nullptr && !in.mask.defined();
-  if (pass.positions != nullptr) {
+  if (pass.cache_rows != nullptr) {
+    cache->put(*pass.cache_rows, *pass.first_row, in.k, in.v, pass.packed.has_value());
+  } else if (pass.positions != nullptr) {
     std::tie(in.k, in.v) = cache->append(in.k, in.v, *pass.positions);
   } else if (cache != nullptr && pass.packed) {
     cache->fill_packed(in.k, in.v, pass.packed->lengths);

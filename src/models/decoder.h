@@ -34,6 +34,10 @@ struct DecoderPass {
   // The same for sliding layers; also used if a position is outside the window of another. Additive,
   // broadcastable to [B, H, S, keys].
   at::Tensor window_mask{};
+  // In generation on the CPU, instead: where everything is cached. The pass has a token more for each row, or the
+  // whole rows from `first_row` on.
+  const CacheRows* cache_rows = nullptr;
+  std::optional<int64_t> first_row{};
   // With packing: the sequences of the row; then there are no masks.
   std::optional<Sequences> packed{};
 };
@@ -60,6 +64,8 @@ class DecoderAttention : public Mixer {
   std::pair<at::Tensor, at::Tensor> positioned(const at::Tensor& q, const at::Tensor& k,
                                                const DecoderPass& pass) const;
 
+  // A new token of each row to what the cache has: [B, 1, H K].
+  at::Tensor mix_cached(const AttentionInputs& in, const DecoderPass& pass, KvCache& cache) const;
   // Attends to the keys as the pass needs it: padded rows, packed rows, or a new token for each row.
   at::Tensor mix(const AttentionInputs& in, const DecoderPass& pass) const;
 

@@ -1,34 +1,84 @@
+#include <algorithm>
 #include <numeric>
 
 #include <ATen/ATen.h>
 
+#include "device/target_device.h"
 #include "models/decoder.h"
+#include "nn/few_rows_linear.h"
 
 namespace trainer {
 
+// On the CPU the caches have slots (models/cache_rows.h), and prompts can be added; on a GPU a row for each
+// prompt.
 class DecoderGeneration : public Generation {
  public:
   DecoderGeneration(const Decoder& model, const MicroBatch& prompts)
       : model_(model),
         prompts_(prompts),
         slots_(prompts.slots),
+        in_slots_(target_of(slots_.device()) == c10::kCPU),
         positions_(prompts.input_lengths, prompts.lengths),
-        caches_(model.body_.layers.size()),
-        prompt_of_(prompts.lengths.size()) {
-    std::iota(prompt_of_.begin(), prompt_of_.end(), size_t{0});
-  }
+        caches_(model.body_.layers.size()) {}
 
   // The prompts are laid out as in training. What the cache has after the end of a prompt is masked until new
   // tokens overwrite it.
-  at::Tensor start(int64_t) override { return logits_after(prompts_); }
+  at::Tensor start(int64_t start_token) override {
+    const MicroBatch prompts = std::move(prompts_);
+    if (in_slots_) return add(prompts, start_token);
+    remember(prompts);
+    return logits_after(prompts);
+  }
+
+  bool takes_more() const override { return in_slots_; }
+
+  at::Tensor add(const MicroBatch& prompts, int64_t) override {
+    remember(prompts);
+    return cached_logits_after(prompts);
+  }
 
   // Rotary embedding of type dynamic: a key keeps the rotation that it got first, as in Transformers. Of type
   // longrope: all keys are computed again when a sequence begins to need the long factors, as in
   // Transformers' Phi-3.
   at::Tensor next(const at::Tensor& tokens) override {
-    if (model_.c_.rope.type == RopeType::longrope) added_.push_back(tokens);
+    if (is_longrope()) append(tokens);
     const auto invalidates_keys = [&](int64_t n) { return model_.rotary_.invalidates_keys(n + 1); };
-    if (std::ranges::any_of(positions_.lengths_on_host(), invalidates_keys)) return logits_after(so_far());
+    if (std::ranges::any_of(in_slots_ ? rows_.lengths() : positions_.lengths_on_host(), invalidates_keys)) {
+      if (!in_slots_) return logits_after(so_far());
+      rows_.clear();
+      return cached_logits_after(so_far());
+    }
+    return in_slots_ ? next_cached(tokens) : next_masked(tokens);
+  }
+
+  void select(const std::vector<int64_t>& rows) override {
+    if (is_longrope()) {
+      std::vector<std::vector<int32_t>> so_far;
+      for (const int64_t row : rows) so_far.push_back(so_far_[static_cast<size_t>(row)]);
+      so_far_ = std::move(so_far);
+    }
+    if (in_slots_) return rows_.select(rows);
+    positions_.select(rows);
+    slots_ = at::arange(static_cast<int64_t>(rows.size()), slots_.options());
+    const at::Tensor index = at::tensor(rows, at::kLong).to(slots_.device());
+    for (KvCache& cache : caches_) cache.select(index);
+  }
+
+ private:
+  bool is_longrope() const { return model_.c_.rope.type == RopeType::longrope; }
+
+  at::Tensor next_cached(const at::Tensor& tokens) {
+    context_.few_rows = true;
+    const at::Tensor h = model_.embed(tokens.unsqueeze(1));
+    const std::vector<int64_t> places = rows_.lengths();
+    rows_.advance();
+    const at::Tensor slots = at::arange(rows_.size(), slots_.options());
+    DecoderPass pass = model_.start(context_, slots, h, at::tensor(places, at::kLong).unsqueeze(1), rows_.lengths());
+    pass.cache_rows = &rows_;
+    return logits(through_layers(h, pass).select(1, 0));
+  }
+
+  at::Tensor next_masked(const at::Tensor& tokens) {
     const at::Tensor h = model_.embed(tokens.unsqueeze(1));
     const at::Tensor each = positions_.lengths().unsqueeze(1);
     std::vector<int64_t> lengths = positions_.lengths_on_host();
@@ -43,41 +93,49 @@ class DecoderGeneration : public Generation {
     return logits(out.select(1, 0));
   }
 
-  void select(const std::vector<int64_t>& rows) override {
-    positions_.select(rows);
-    std::vector<size_t> prompt_of;
-    for (const int64_t row : rows) prompt_of.push_back(prompt_of_[static_cast<size_t>(row)]);
-    prompt_of_ = std::move(prompt_of);
-    slots_ = at::arange(static_cast<int64_t>(rows.size()), slots_.options());
-    const at::Tensor index = at::tensor(rows, at::kLong).to(slots_.device());
-    for (KvCache& cache : caches_) cache.select(index);
-    for (at::Tensor& tokens : added_) tokens = tokens.index_select(0, index);
-  }
-
- private:
-  // Runs whole sequences and fills the caches with them. Returns the logits after each, [B, vocab].
+  // Run whole sequences and fill the caches with them: those of all rows, or of new ones. Return the logits
+  // after each, [B, vocab].
   at::Tensor logits_after(const MicroBatch& batch) {
     positions_ = CachePositions(batch.input_lengths, batch.lengths);
     const at::Tensor h = model_.embed(batch.input_ids);
-    const DecoderPass pass = model_.start(context_, batch, h);
+    return logits_at_ends(batch, through_layers(h, model_.start(context_, batch, h)));
+  }
+  at::Tensor cached_logits_after(const MicroBatch& batch) {
+    context_.few_rows = are_few_rows(batch.lengths);
+    const int64_t first = rows_.size();
+    rows_.add(batch.lengths);
+    const at::Tensor h = model_.embed(batch.input_ids);
+    DecoderPass pass = model_.start(context_, batch, h);
+    pass.cache_rows = &rows_;
+    pass.first_row = first;
+    return logits_at_ends(batch, through_layers(h, pass));
+  }
+  at::Tensor logits_at_ends(const MicroBatch& batch, const at::Tensor& out) const {
     const at::Tensor last = batch.packed ? batch.packed->starts.narrow(0, 1, batch.slots.size(0)) - 1
                                          : batch.input_lengths - 1 + batch.slots * batch.input_ids.size(1);
-    return logits(through_layers(h, pass).flatten(0, 1).index_select(0, last));
+    return logits(out.flatten(0, 1).index_select(0, last));
   }
-  // The prompts and what was added to them, in the order of the rows.
-  MicroBatch so_far() const {
-    const at::Tensor prompts = prompts_.input_ids.cpu().flatten(), added = at::stack(added_, 1).cpu();
-    EffectiveBatch batch;
-    std::vector<int64_t> slots;
-    for (size_t row = 0; row < prompt_of_.size(); row++) {
-      const auto first = prompts_.lengths.begin(), own = first + static_cast<int64_t>(prompt_of_[row]);
-      const int64_t start = prompts_.packed ? std::accumulate(first, own, int64_t{0})
-                                            : (own - first) * prompts_.input_ids.size(1);
-      const at::Tensor ids = at::cat({prompts.narrow(0, start, *own), added[static_cast<int64_t>(row)]});
-      const auto* values = ids.const_data_ptr<int64_t>();
-      batch.samples.push_back({std::vector<int32_t>(values, values + ids.numel()), {}});
-      slots.push_back(static_cast<int64_t>(row));
+
+  // Of type longrope only: the tokens of each row, on the host.
+  void remember(const MicroBatch& prompts) {
+    if (!is_longrope()) return;
+    const at::Tensor ids = prompts.input_ids.cpu().flatten();
+    const int64_t* values = ids.const_data_ptr<int64_t>();
+    for (const int64_t length : prompts.lengths) {
+      so_far_.emplace_back(values, values + length);
+      values += prompts.packed ? length : prompts.input_ids.size(1);
     }
+  }
+  void append(const at::Tensor& tokens) {
+    const at::Tensor on_host = tokens.cpu();
+    for (size_t row = 0; row < so_far_.size(); row++)
+      so_far_[row].push_back(static_cast<int32_t>(on_host.const_data_ptr<int64_t>()[row]));
+  }
+  MicroBatch so_far() const {
+    EffectiveBatch batch;
+    for (const std::vector<int32_t>& tokens : so_far_) batch.samples.push_back({tokens, {}});
+    std::vector<int64_t> slots(so_far_.size());
+    std::iota(slots.begin(), slots.end(), int64_t{0});
     return collate(batch, slots, model_.collate_options(), slots_.device());
   }
   // [B, S, D] -> [B, S, D]
@@ -91,17 +149,18 @@ class DecoderGeneration : public Generation {
   }
   // [B, D] -> [B, vocab]
   at::Tensor logits(const at::Tensor& h) const {
-    return model_.head().logits(model_.head().states(model_.body_.norm.forward(h), at::Tensor(), context_));
+    return model_.head().next_logits(model_.head().states(model_.body_.norm.forward(h), at::Tensor(), context_));
   }
 
   const Decoder& model_;
   ForwardContext context_;
-  MicroBatch prompts_;
+  MicroBatch prompts_;  // until the start
   at::Tensor slots_;
-  CachePositions positions_;
+  bool in_slots_;
+  CachePositions positions_;  // on a GPU
+  CacheRows rows_;            // on the CPU
   std::vector<KvCache> caches_;
-  std::vector<size_t> prompt_of_;  // each row's
-  std::vector<at::Tensor> added_;  // tokens [B], one after another; of type longrope only
+  std::vector<std::vector<int32_t>> so_far_;
 };
 
 std::unique_ptr<Generation> Decoder::generate(const MicroBatch& prompts) const {

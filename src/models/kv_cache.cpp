@@ -98,4 +98,36 @@ void KvCache::select(const at::Tensor& rows) {
   v_ = v_.index_select(0, rows);
 }
 
+void KvCache::make_room(const CacheRows& rows, const at::Tensor& like) {
+  const int64_t slots = k_.defined() ? k_.size(0) : 0, has = k_.defined() ? k_.size(2) : 0;
+  if (rows.slots() <= slots && rows.longest() <= has) return;
+  const int64_t longer = rows.longest() <= has ? has : rows.longest() + std::max(kStep, rows.longest() / 4);
+  for (at::Tensor* cache : {&k_, &v_}) {
+    at::Tensor wider = at::empty({std::max(slots, rows.slots()), like.size(1), longer, like.size(3)}, like.options());
+    if (cache->defined()) wider.narrow(0, 0, slots).narrow(2, 0, has).copy_(*cache);
+    *cache = wider;
+  }
+}
+
+void KvCache::put(const CacheRows& rows, int64_t first, const at::Tensor& k, const at::Tensor& v, bool packed) {
+  make_room(rows, k);
+  int64_t begin = 0;
+  for (int64_t row = first; row < rows.size(); row++) {
+    const int64_t length = rows.lengths()[static_cast<size_t>(row)];
+    const auto copy = [&](const at::Tensor& from, const at::Tensor& cache) {
+      const at::Tensor own = packed ? from.select(0, 0).narrow(1, begin, length)
+                                    : from.select(0, row - first).narrow(1, 0, length);
+      cache.select(0, rows.slot(row)).narrow(1, 0, length).copy_(own);
+    };
+    copy(k, k_);
+    copy(v, v_);
+    begin += length;
+  }
+}
+
+CachedKeys KvCache::keys(const CacheRows& rows, const at::Tensor& like) {
+  make_room(rows, like);
+  return rows.keys(k_, v_);
+}
+
 }  // namespace trainer

@@ -8,6 +8,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "models/cache_rows.h"
+
 namespace trainer {
 
 // The length of each sequence in the batch.
@@ -54,9 +56,16 @@ class KvCache {
   // Continues with these rows, int64 on the device.
   void select(const at::Tensor& rows);
 
+  // On the CPU, for rows that say where everything lies. put() stores the keys and values of the rows from
+  // `first` on, whose lengths are theirs: [rows, heads, n, head_dim] with padding, or packed, [1, heads, tokens,
+  // head_dim]. keys() makes room for all positions of the rows; those that are not written yet hold nothing.
+  void put(const CacheRows& rows, int64_t first, const at::Tensor& k, const at::Tensor& v, bool packed);
+  CachedKeys keys(const CacheRows& rows, const at::Tensor& like);
+
  private:
+  void make_room(const CacheRows& rows, const at::Tensor& like);
   static void write(at::Tensor& cache, const at::Tensor& x, const CachePositions& positions);
-  at::Tensor k_, v_;  // [batch, heads, capacity, head_dim]
+  at::Tensor k_, v_;  // [batch or slots, heads, capacity, head_dim]
 };
 
 }  // namespace trainer

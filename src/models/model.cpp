@@ -13,6 +13,10 @@
 
 namespace trainer {
 
+at::Tensor Generation::add(const MicroBatch& /*prompts*/, int64_t /*start_token*/) {
+  TORCH_CHECK(false, "a generation that takes no more sequences was given some");
+}
+
 // Adapters and copies also have a row for each token.
 static void refuse_adapted_vocabulary(Model& model) {
   const std::vector<Parameter*> vocabulary = model.vocabulary();

@@ -33,6 +33,8 @@ T5Attention::T5Attention(const T5Config& c, bool has_bias, bool bidirectional)
 at::Tensor T5Attention::forward(const at::Tensor& x, const std::optional<at::Tensor>& source,
                                 const T5Pass& pass, T5BlockCache* cache) const {
   if (pass.self_groups) return o.forward(mix_packed(x, source, pass), pass.rows, *pass.context);
+  if (pass.cache_rows != nullptr)
+    return o.forward(mix_cached(x, source.has_value(), pass, *cache), pass.rows, *pass.context);
   const at::Tensor mixed = source ? mix_cross(cross_inputs(x, *source, pass, cache), pass)
                                   : mix_self(self_inputs(x, pass, cache), pass);
   return o.forward(mixed.transpose(1, 2).flatten(2), pass.rows, *pass.context);
@@ -48,6 +50,27 @@ AttentionInputs T5Attention::self_inputs(const at::Tensor& x, const T5Pass& pass
   return in;
 }
 
+std::pair<at::Tensor, at::Tensor> T5Attention::source_keys(const at::Tensor& source, const at::Tensor& rows,
+                                                           const ForwardContext& context) const {
+  const std::vector<at::Tensor> kv = Linear::forward_together({&k, &v}, source, rows, context);
+  return {split(kv[0]), split(kv[1])};
+}
+
+// x [B, 1, D] -> [B, 1, H K]
+at::Tensor T5Attention::mix_cached(const at::Tensor& x, bool cross, const T5Pass& pass, T5BlockCache& cache) const {
+  const auto heads = [&](const at::Tensor& y) { return y.select(1, 0).unflatten(1, {heads_, -1}); };
+  if (cross) {
+    const at::Tensor own = heads(q.forward(x, pass.rows, *pass.context));
+    CachedKeys keys = cache.cross.keys(*pass.cached_sources, own.unsqueeze(2));
+    keys.slots = keys.slots.narrow(1, 0, 1);
+    return cached_attention(own, {}, keys, {}).unsqueeze(1);
+  }
+  const std::vector<at::Tensor> qkv = Linear::forward_together({&q, &k, &v}, x, pass.rows, *pass.context);
+  const NewKeys added{heads(qkv[1]), heads(qkv[2])};
+  const CachedKeys keys = cache.self.keys(*pass.cache_rows, added.k.unsqueeze(2));
+  return cached_attention(heads(qkv[0]), added, keys, {.bias = cache.bias}).unsqueeze(1);
+}
+
 // Keys and values of the source are the same for every new token.
 AttentionInputs T5Attention::cross_inputs(const at::Tensor& x, const at::Tensor& source, const T5Pass& pass,
                                           T5BlockCache* cache) const {
@@ -58,10 +81,7 @@ AttentionInputs T5Attention::cross_inputs(const at::Tensor& x, const at::Tensor&
     in.v = cache->cross_v;
     return in;
   }
-  const std::vector<at::Tensor> kv =
-      Linear::forward_together({&k, &v}, source, pass.source_rows, *pass.context);
-  in.k = split(kv[0]);
-  in.v = split(kv[1]);
+  std::tie(in.k, in.v) = source_keys(source, pass.source_rows, *pass.context);
   if (cache != nullptr) {
     if (pass.packed_sources != nullptr) {
       in.k = by_sequence(in.k, *pass.packed_sources, pass.source_positions);

@@ -54,6 +54,8 @@ struct T5Pass {
   at::Tensor buckets;
   bool causal = false;
   const CachePositions* positions = nullptr;  // in generation: where the new token of each row goes
+  // In generation on the CPU, instead: where keys and values are cached, and those of the sources.
+  const CacheRows *cache_rows = nullptr, *cached_sources = nullptr;
   // In generation: the lengths of packed sources, whose keys and values the cache has by source.
   const std::vector<int64_t>* packed_sources = nullptr;
   // Packed samples: B is 1, and what masks and lengths say otherwise is said by these groups.
@@ -64,6 +66,8 @@ struct T5Pass {
 struct T5BlockCache {
   KvCache self;
   at::Tensor cross_k, cross_v;
+  KvCache cross;    // instead, on the CPU
+  at::Tensor bias;  // there: by distance (CachedScores)
 };
 
 class T5Attention : public Module {
@@ -73,10 +77,15 @@ class T5Attention : public Module {
   at::Tensor forward(const at::Tensor& x, const std::optional<at::Tensor>& source, const T5Pass& pass,
                      T5BlockCache* cache) const;
 
+  // Keys and values of a source [B, S, D]: [B, H, S, K].
+  std::pair<at::Tensor, at::Tensor> source_keys(const at::Tensor& source, const at::Tensor& rows,
+                                                const ForwardContext& context) const;
+
   Linear q, k, v, o;
   std::optional<RelativeBias> relative_attention_bias;
 
  private:
+  at::Tensor mix_cached(const at::Tensor& x, bool cross, const T5Pass& pass, T5BlockCache& cache) const;
   at::Tensor split(const at::Tensor& x) const;
   AttentionInputs self_inputs(const at::Tensor& x, const T5Pass& pass, T5BlockCache* cache) const;
   AttentionInputs cross_inputs(const at::Tensor& x, const at::Tensor& source, const T5Pass& pass,

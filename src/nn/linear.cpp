@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "nn/dora_linear.h"
+#include "nn/few_rows_linear.h"
 #include "nn/linear_group.h"
 #include "ops/matmul.h"
 
@@ -52,8 +53,11 @@ std::vector<at::Tensor> Linear::forward_together(const std::vector<const Linear*
     if (!layer->is_dora()) projections.push_back(layer->projection(x, context));
   }
   std::vector<at::Tensor> together, out;
-  if (!projections.empty())
-    together = linear_group(rows, row_keys, projections, type_of_products(x, context));
+  if (!projections.empty()) {
+    together = context.few_rows && can_take_few_rows(rows, projections)
+                   ? few_rows_linear(rows, projections)
+                   : linear_group(rows, row_keys, projections, type_of_products(x, context));
+  }
   auto next = together.begin();
   std::vector<int64_t> shape = x.sizes().vec();
   for (const Linear* layer : layers) {

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "ops/add_norm.h"
@@ -75,17 +76,24 @@ RmsNorm::RmsNorm(int64_t size, const NormFacts& facts) : weight({size}), facts_(
 }
 
 at::Tensor RmsNorm::forward(const at::Tensor& x) const {
-  return RmsNormFunction::apply(x, weight.as(x.scalar_type()), facts_.epsilon,
-                                facts_.scale == NormScale::one_plus_weight);
+  const bool plus_one = facts_.scale == NormScale::one_plus_weight;
+  const at::Tensor by = weight.as(x.scalar_type());
+  if (!at::GradMode::is_enabled()) return std::get<0>(rms_norm(x, by, facts_.epsilon, plus_one));
+  return RmsNormFunction::apply(x, by, facts_.epsilon, plus_one);
 }
 
 std::pair<at::Tensor, at::Tensor> RmsNorm::after_sum(const at::Tensor& x, const at::Tensor& y,
                                                      const at::Tensor& row_keys, uint64_t key,
                                                      double p) const {
   const std::optional<at::Tensor> keys = p > 0 ? std::optional(row_keys) : std::nullopt;
+  const bool plus_one = facts_.scale == NormScale::one_plus_weight;
+  const at::Tensor by = weight.as(x.scalar_type());
+  if (!at::GradMode::is_enabled()) {
+    const auto [h, n, rstd] = add_norm(x, y, by, {keys, static_cast<int64_t>(key), p}, facts_.epsilon, plus_one);
+    return {h, n};
+  }
   const variable_list out =
-      AddNormFunction::apply(x, y, weight.as(x.scalar_type()), keys, static_cast<int64_t>(key), p,
-                             facts_.epsilon, facts_.scale == NormScale::one_plus_weight);
+      AddNormFunction::apply(x, y, by, keys, static_cast<int64_t>(key), p, facts_.epsilon, plus_one);
   return {out[0], out[1]};
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/random.h"
 #include "nn/embedding.h"
+#include "nn/few_rows_linear.h"
 #include "ops/dropout.h"
 
 namespace trainer {
@@ -49,7 +50,17 @@ at::Tensor OutputHead::weight(at::ScalarType type) const {
 }
 
 at::Tensor OutputHead::logits(const at::Tensor& states, const at::Tensor& weight) const {
-  const at::Tensor logits = at::linear(states, weight).to(at::kFloat);
+  return capped(at::linear(states, weight).to(at::kFloat));
+}
+
+at::Tensor OutputHead::next_logits(const at::Tensor& states) const {
+  const bool plain = !shares_adapter() && (tied() || !linear_->lora);
+  if (!plain) return logits(states);
+  const at::Tensor found = few_rows_product(states, (tied() ? *embedding_ : linear_->weight).value);
+  return found.defined() ? capped(found.to(at::kFloat)) : logits(states);
+}
+
+at::Tensor OutputHead::capped(const at::Tensor& logits) const {
   return facts_.soft_cap > 0 ? logits.div(facts_.soft_cap).tanh_().mul_(facts_.soft_cap) : logits;
 }
 

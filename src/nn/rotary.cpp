@@ -6,6 +6,7 @@
 #include <optional>
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "trainer/base/error.h"
@@ -294,8 +295,13 @@ std::pair<at::Tensor, at::Tensor> Rotary::apply(const at::Tensor& q, const at::T
     k_weight = k_norm->weight.as(k.scalar_type());
     facts = q_norm->facts();
   }
-  const variable_list out = RotateQk::apply(q, k, q_weight, k_weight, tables.cos, tables.sin, facts.epsilon,
-                                            facts.scale == NormScale::one_plus_weight);
+  const bool plus_one = facts.scale == NormScale::one_plus_weight;
+  if (!at::GradMode::is_enabled()) {
+    const QkPair rotated = rotate_qk({q, k}, {q_weight, k_weight, facts.epsilon, plus_one}, tables.cos, tables.sin).out;
+    return {rotated.q, rotated.k};
+  }
+  const variable_list out =
+      RotateQk::apply(q, k, q_weight, k_weight, tables.cos, tables.sin, facts.epsilon, plus_one);
   return {out[0], out[1]};
 }
 

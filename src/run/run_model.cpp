@@ -8,6 +8,7 @@
 #include "trainer/base/strings.h"
 #include "trainer/device/device.h"
 #include "trainer/formats/checkpoint.h"
+#include "trainer/formats/model_directory.h"
 #include "trainer/formats/peft.h"
 #include "trainer/models/load_model.h"
 #include "trainer/text/chat_template.h"
@@ -61,6 +62,15 @@ std::map<std::string, Dtype> types_that_came(const Config& config, const LoadRep
   for (const auto& [name, view] : read_adapter_weights(config.lora->adapter).tensors)
     types[name] = view.dtype;
   return types;
+}
+
+// Returns whether all weights of the file are bf16 or fp32. Then a computation in fp32 can leave them in the file:
+// bf16 is widened exactly while it is multiplied, which reads half as much.
+bool widens_exactly(const std::filesystem::path& model) {
+  const ModelWeights weights = read_model_weights(model);
+  return std::ranges::all_of(weights.tensors, [](const auto& tensor) {
+    return tensor.second.dtype == Dtype::bf16 || tensor.second.dtype == Dtype::f32;
+  });
 }
 
 }  // namespace
@@ -142,6 +152,8 @@ OpenModel open_model(const ModelConfig& config, at::Device device, const std::fi
   LoadOptions options{device, choose_dtype(config, device), /*train_all=*/false};
   if (config.quantises())
     options.quantise = Quantisation{.double_quant = config.double_quant, .format = config.quantize};
+  if (device.is_cpu() && options.dtype == at::kFloat && !options.quantise && widens_exactly(out.base))
+    options.dtype = at::ScalarType::Undefined;
   out.model = load_model_or_adapter(config.path, options, &report, out.base);
   log::debug(report.line());
   check_vocabulary(*out.tokenizer, *out.model, config.path);

@@ -18,6 +18,7 @@
 #include "trainer/text/answer_text.h"
 
 #include "base/progress.h"
+#include "base/progress_share.h"
 #include "base/text.h"
 #include "training/placement.h"
 
@@ -112,23 +113,18 @@ std::string Predictor::answer(const Model& model, c10::Device device, const std:
   const std::vector<Prompt> prompts = prompts_of(ranks);
   nlohmann::json note = nlohmann::json::array();
   Progress shown("answers", std::ssize(prompts));
+  hooks.on_progress = [&](double answered) { set_share(shown, answered / static_cast<double>(prompts.size())); };
   OomHandler handler(batch_size_, retry_options(recovery_, device), /*minimum=*/1, recovery_.grow_after);
   handler.set_budget(budget_);
-  for (size_t first = 0; first < prompts.size();) {
-    std::vector<std::vector<Tokens>> answers;
-    handler.run([&](int64_t size) {
-      std::vector<Tokens> batch;
-      for (size_t i = first; i < std::min(first + static_cast<size_t>(size), prompts.size()); i++)
-        batch.push_back(prompts[i].tokens);
-      answers = generate(model, batch, generation_, device, hooks);
-    });
-    for (const std::vector<Tokens>& answer : answers) {
-      const std::string said = text.text(answer.front(), skip_special_tokens_);
-      note.push_back({prompts[first++].place, said, std::ssize(answer.front())});
-    }
-    shown.set(static_cast<int64_t>(first));
-    if (between) between();
-  }
+  std::vector<Tokens> inputs;
+  for (const Prompt& prompt : prompts) inputs.push_back(prompt.tokens);
+  generate_in_batches(model, inputs, generation_, device, handler, hooks,
+                      [&](size_t i, const std::vector<Tokens>& answers) {
+                        const std::string said = text.text(answers.front(), skip_special_tokens_);
+                        note.push_back({prompts[i].place, said, std::ssize(answers.front())});
+                        shown.set(static_cast<int64_t>(i) + 1);
+                        if (between) between();
+                      });
   budget_ = handler.budget();
   empty_cache(device);  // KV caches will have another size next time
   return note.dump();

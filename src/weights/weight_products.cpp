@@ -13,10 +13,16 @@ RowsOnDemand rows_of(const Weight& w, const at::Tensor& x, at::ScalarType type) 
           }};
 }
 
+// Bf16 is fp32 with fewer bits, so nothing is rounded: it is widened by panels while it is multiplied.
+bool is_narrower(const Weight& w, const at::Tensor& x, at::ScalarType type) {
+  return x.is_cpu() && w.scalar_type() == at::kBFloat16 && type == at::kFloat && x.scalar_type() == at::kFloat;
+}
+
 }  // namespace
 
 at::Tensor times_transposed(const at::Tensor& x, const Weight& w, at::ScalarType type) {
-  return w.is_tensor() ? times_transposed(x, w.materialize(type)) : times_transposed(x, rows_of(w, x, type));
+  if (!w.is_tensor()) return times_transposed(x, rows_of(w, x, type));
+  return times_transposed(x, is_narrower(w, x, type) ? w.tensor() : w.materialize(type));
 }
 
 at::Tensor times(const at::Tensor& x, const Weight& w, at::ScalarType type) {

@@ -1,7 +1,9 @@
 #include "base/progress.h"
+#include "base/progress_share.h"
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -57,6 +59,22 @@ TEST(Progress, LongWorkSaysWhatItsPartsAreAndHowFarTheyAre) {
   EXPECT_NE(shown.find(" I loading: weights 1.00 GB of 4.00 GB (25 %), "), std::string::npos) << shown;
   EXPECT_EQ(shown.find('\x1b'), std::string::npos) << "a file is no terminal";
   EXPECT_EQ(std::ranges::count(shown, '\n'), 1) << shown;
+}
+
+// Eight answers side by side, none of which is done: half of all is.
+TEST(Progress, TheTimeLeftFollowsFromTheShareThatIsDone) {
+  testing::internal::CaptureStderr();
+  const auto begin = Clock::now();
+  const Progress work("answers", 8);
+  set_share(work, 0.5);
+  const std::string text = first_word(begin);
+  testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(text.starts_with("answers 0 of 8 (50 %), ")) << text;
+  const double passed = seconds_since(begin);
+  const int left = std::atoi(text.substr(text.rfind(", ") + 2).c_str());
+  EXPECT_TRUE(text.ends_with(" s left")) << text;
+  EXPECT_GE(left, 1);
+  EXPECT_LE(left, passed + 1);  // as long again
 }
 
 TEST(Progress, PartsCanBeHidden) {

@@ -12,6 +12,8 @@ class KeptInputs;
 
 struct ForwardContext {
   bool training = false;    // dropout on
+  // In generation: the pass has few rows, which nothing records for gradients (nn/few_rows_linear.h).
+  bool few_rows = false;
   uint64_t random_key = 0;  // made of (seed, step); all dropout masks follow from it
   int64_t recompute_blocks =
       0;  // number of blocks, from the first, that keep only their input and run again in backward

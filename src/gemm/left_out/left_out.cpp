@@ -4,6 +4,7 @@
 
 #include "gemm/attention.h"
 #include "gemm/biased_attention.h"
+#include "gemm/few_rows.h"
 #include "gemm/products.h"
 
 namespace trainer {
@@ -20,6 +21,9 @@ bool can_multiply(const at::Tensor& /*x*/, const at::Tensor& /*y*/) { return fal
 void add_builtin_products(const std::vector<SummedProduct>& /*products*/) {
   left_out("add_builtin_products()");
 }
+
+bool can_multiply_few_rows(const at::Tensor& /*x*/, at::ScalarType /*weight*/) { return false; }
+void few_rows_products(const std::vector<FewRowsProduct>& /*products*/) { left_out("few_rows_products()"); }
 
 bool can_attend(const at::Tensor& /*q*/, const at::Tensor& /*k*/, const at::Tensor& /*v*/) { return false; }
 void builtin_attention(const PackedHeads& /*in*/, const at::Tensor& /*out*/, const at::Tensor& /*log_sums*/) {
