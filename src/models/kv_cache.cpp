@@ -103,13 +103,15 @@ void KvCache::make_room(const CacheRows& rows, const at::Tensor& like) {
   if (rows.slots() <= slots && rows.longest() <= has) return;
   const int64_t longer = rows.longest() <= has ? has : rows.longest() + std::max(kStep, rows.longest() / 4);
   for (at::Tensor* cache : {&k_, &v_}) {
-    at::Tensor wider = at::empty({std::max(slots, rows.slots()), like.size(1), longer, like.size(3)}, like.options());
+    at::Tensor wider =
+        at::empty({std::max(slots, rows.slots()), like.size(1), longer, like.size(3)}, like.options());
     if (cache->defined()) wider.narrow(0, 0, slots).narrow(2, 0, has).copy_(*cache);
     *cache = wider;
   }
 }
 
-void KvCache::put(const CacheRows& rows, int64_t first, const at::Tensor& k, const at::Tensor& v, bool packed) {
+void KvCache::put(const CacheRows& rows, int64_t first, const at::Tensor& k, const at::Tensor& v,
+                  bool packed) {
   make_room(rows, k);
   int64_t begin = 0;
   for (int64_t row = first; row < rows.size(); row++) {
