@@ -9,7 +9,6 @@
 
 #include "data/answers_encoder.h"
 #include "data/chat_encoder.h"
-#include "data/span_encoder.h"
 #include "data/text_encoder.h"
 #include "text/chat/marks.h"
 

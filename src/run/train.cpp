@@ -5,8 +5,10 @@
 #include <filesystem>
 #include <optional>
 #include <sstream>
+#include <unistd.h>
 
 #include "trainer/base/error.h"
+#include "trainer/base/files.h"
 #include "trainer/base/log.h"
 #include "trainer/base/rank_place.h"
 #include "trainer/base/strings.h"
@@ -18,20 +20,23 @@
 #include "trainer/memory/summary.h"
 #include "trainer/parallel/ranks.h"
 #include "trainer/text/chat_template.h"
+#include "trainer/text/tokenizer.h"
 
+#include "base/checksum.h"
 #include "base/ending.h"
 #include "base/progress.h"
 #include "base/shell_word.h"
 #include "base/text.h"
 #include "config/go_on.h"
+#include "data/cache_folder.h"
 #include "data/measure.h"
 #include "formats/run_status.h"
+#include "models/random_weights.h"
 #include "notify/notifier.h"
 #include "notify/reporters.h"
 #include "run/describe_data.h"
 #include "run/end_of_run.h"
 #include "run/fixed_settings.h"
-#include "run/initial_model.h"
 #include "run/kept_references.h"
 #include "run/loop.h"
 #include "run/output_directory.h"
@@ -156,6 +161,40 @@ void say_what_can_follow(const Config& config, const std::filesystem::path& dire
       step_to_go_on_from(directory)
           ? concat("to train longer: ", longer_run_command(config, directory))
           : "no checkpoint was kept, so a longer run would begin anew (save.strategy, save.weights_only)");
+}
+
+// Returns the configuration with model.path set to a directory in the cache folder that has the random
+// weights of this config.json, tokenizer and seed; writes it if it is not there. Otherwise returns the
+// configuration as it is. Throws FormatError.
+Config with_initial_weights(Config config) {
+  if (config.model.init != ModelInit::random) return config;
+  const std::filesystem::path from = config.model.path;
+  if (!has_tokenizer(from))
+    throw FormatError(concat(from.string(), ": model.init: random needs the files of a tokenizer beside ",
+                             "config.json; copy those of a model with the same vocabulary there"));
+  const std::string made_of = concat(read_file(from / "config.json"), "\n",
+                                     load_tokenizer(from)->fingerprint(), "\nseed ", config.seed);
+  const std::filesystem::path to = cache_folder(config.data.cache) / "initial" / checksum(made_of);
+  config.model.path = to.string();
+  if (std::filesystem::exists(to / "config.json")) return config;
+  const Progress shown("writing random weights");
+  const std::filesystem::path unfinished = concat(to.string(), kUnfinished, "-", getpid());
+  std::filesystem::create_directories(unfinished);
+  try {
+    write_random_model(from, unfinished, static_cast<uint64_t>(config.seed));
+    std::error_code taken;  // by another process, which has written the same
+    std::filesystem::rename(unfinished, to, taken);
+    if (taken && !std::filesystem::exists(to / "config.json"))
+      throw FormatError(concat(to.string(), ": cannot be written: ", taken.message()));
+  } catch (...) {
+    std::error_code ignored;
+    std::filesystem::remove_all(unfinished, ignored);
+    throw;
+  }
+  std::error_code ignored;
+  std::filesystem::remove_all(unfinished, ignored);
+  log::info(concat("random weights: ", to.string(), " (model.init: random, seed ", config.seed, ")"));
+  return config;
 }
 
 void run_training(const Config& given, const std::vector<MetricSink*>& sinks, Notifier& notifier,

@@ -12,7 +12,6 @@
 #include "base/checksum.h"
 #include "base/warn_once.h"
 #include "formats/json_file.h"
-#include "text/tokenizer/byte_pipeline.h"
 #include "text/tokenizer/json_reader.h"
 #include "text/tokenizer/pipeline.h"
 #include "text/tokenizer/pipeline_tokenizer.h"
