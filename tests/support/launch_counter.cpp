@@ -72,6 +72,13 @@ int64_t bytes_of(const c10::IValue& value) {
 
 bool is_our_attention(const std::string& name) { return name.starts_with("trainer::t5_attention"); }
 
+// How many samples lie in the row of T5AttentionInputs; they are taken to be alike. 1: rows of a batch.
+int64_t packed_samples(c10::ArrayRef<const c10::IValue> inputs) {
+  constexpr size_t kQueryStarts = 4;
+  const at::Tensor starts = inputs[kQueryStarts].toTensor();
+  return starts.defined() ? std::max<int64_t>(starts.numel() - 1, 1) : 1;
+}
+
 // Multiplications and additions of a product or of attention; 0 for all others.
 double operations_of(const std::string& name, c10::ArrayRef<const c10::IValue> inputs) {
   const Known* one = known(name);
@@ -83,7 +90,8 @@ double operations_of(const std::string& name, c10::ArrayRef<const c10::IValue> i
     const size_t first = backward && !ours ? 1 : 0;
     const at::Tensor q = inputs[first].toTensor(), k = inputs[first + 1].toTensor();
     const bool causal = !ours && q.size(2) == k.size(2);
-    const double forward = 4.0 * static_cast<double>(q.numel()) * static_cast<double>(k.size(2));
+    const double forward = 4.0 * static_cast<double>(q.numel()) * static_cast<double>(k.size(2)) /
+                           (ours ? packed_samples(inputs) : 1);
     return forward * (causal ? 0.5 : 1.0) * (backward ? 2.5 : 1.0);
   }
   if (!is_product(name)) return 0;
