@@ -137,7 +137,7 @@ Section data_section() {
            "encoder-decoders batch_size x max_source_length and batch_size x max_target_length. The prompts "
            "of an evaluation's answers lie the same way, with auto only on the CPU. auto: true on the CPU, "
            "and on "
-           "a GPU for decoders in bf16 whose attention FlashAttention computes."),
+           "a GPU in bf16 for decoders whose attention FlashAttention computes, and for T5."),
        key(&D::prefetch, "prefetch", OnResume::may_change,
            "Steps whose data is prepared ahead, while earlier steps compute. training.num_workers threads do "
            "this.")

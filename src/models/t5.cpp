@@ -11,6 +11,7 @@
 #include "base/random.h"
 #include "nn/checkpoint.h"
 #include "ops/dropout.h"
+#include "ops/t5_attention.h"
 
 namespace trainer {
 
@@ -32,11 +33,14 @@ T5Attention::T5Attention(const T5Config& c, bool has_bias, bool bidirectional)
 
 at::Tensor T5Attention::forward(const at::Tensor& x, const std::optional<at::Tensor>& source,
                                 const T5Pass& pass, T5BlockCache* cache) const {
-  if (pass.self_groups) return o.forward(mix_packed(x, source, pass), pass.rows, *pass.context);
+  if (pass.self_groups && !pass.one_kernel)
+    return o.forward(mix_packed(x, source, pass), pass.rows, *pass.context);
   if (pass.cache_rows != nullptr)
     return o.forward(mix_cached(x, source.has_value(), pass, *cache), pass.rows, *pass.context);
-  const at::Tensor mixed = source ? mix_cross(cross_inputs(x, *source, pass, cache), pass)
-                                  : mix_self(self_inputs(x, pass, cache), pass);
+  const AttentionInputs in = source ? cross_inputs(x, *source, pass, cache) : self_inputs(x, pass, cache);
+  const at::Tensor mixed = pass.one_kernel ? mix_in_one_kernel(in, source.has_value(), pass)
+                           : source        ? mix_cross(in, pass)
+                                           : mix_self(in, pass);
   return o.forward(mixed.transpose(1, 2).flatten(2), pass.rows, *pass.context);
 }
 
@@ -166,6 +170,18 @@ at::Tensor T5Attention::mix_cross(AttentionInputs in, const T5Pass& pass) const 
   return attention_recomputed(in, with);
 }
 
+at::Tensor T5Attention::mix_in_one_kernel(AttentionInputs in, bool cross, const T5Pass& pass) const {
+  BiasAndDropout with = extra(pass);
+  if (cross) {
+    with.key_lengths = pass.source_lengths;
+    return attention_in_one_kernel(in, with, pass.starts);
+  }
+  in.causal = pass.causal;
+  add_bias(with, pass, in.q.scalar_type());
+  with.key_lengths = pass.lengths;
+  return attention_in_one_kernel(in, with, {pass.starts.queries, pass.starts.queries});
+}
+
 T5FeedForward::T5FeedForward(const T5Config& c)
     : wi(c.d_model, c.d_ff, false), wo(c.d_ff, c.d_model, false), activation_(c.activation) {
   add(c.gated ? "wi_0" : "wi", wi);
@@ -224,7 +240,10 @@ static std::shared_ptr<const std::vector<AttentionGroup>> shared_groups(
 }
 
 T5Stack::T5Stack(const T5Config& c, bool decoder)
-    : final_layer_norm(c.d_model, c.epsilon), decoder_(decoder), bias_in_every_block_(c.bias_in_every_block) {
+    : final_layer_norm(c.d_model, c.epsilon),
+      decoder_(decoder),
+      bias_in_every_block_(c.bias_in_every_block),
+      head_dim_(c.d_kv) {
   for (int64_t i = 0; i < (decoder ? c.decoder_layers : c.encoder_layers); i++) {
     blocks.push_back(std::make_unique<T5Block>(c, decoder, i == 0));
     add("block." + std::to_string(i), *blocks.back());
@@ -267,9 +286,26 @@ void T5Stack::prepare_packed(T5Pass& pass, at::Device device) const {
   pass.buckets = bias.buckets(longest, longest, 0, device);
 }
 
+void T5Stack::prepare_one_kernel(T5Pass& pass, at::Device device) const {
+  const RelativeBias& bias = *blocks[0]->self.part.relative_attention_bias;
+  if (!bias_in_every_block_) pass.bias = &bias;
+  pass.one_kernel = true;
+  pass.causal = decoder_;
+  pass.buckets = bias.near_buckets(device);
+}
+
+// Returns whether attention of heads of this size and with such a bias is one kernel there.
+static bool attends_in_one_kernel(at::Device device, at::ScalarType type, int64_t head_dim,
+                                  int64_t max_distance) {
+  return takes_t5_attention(device, type, head_dim) && max_distance <= kFurthestBias;
+}
+
 at::Tensor T5Stack::forward(const at::Tensor& embedded, const std::optional<at::Tensor>& source, T5Pass pass,
                             int64_t recompute) const {
-  if (pass.self_groups) {
+  const int64_t furthest = blocks[0]->self.part.relative_attention_bias->max_distance();
+  if (attends_in_one_kernel(embedded.device(), embedded.scalar_type(), head_dim_, furthest)) {
+    prepare_one_kernel(pass, embedded.device());
+  } else if (pass.self_groups) {
     prepare_packed(pass, embedded.device());
   } else {
     prepare(pass, embedded, embedded.size(1));
@@ -326,6 +362,7 @@ at::Tensor T5::supervised_states(const MicroBatch& batch, const ForwardContext& 
     pass = start(context, row_keys(target.row.slots, target.row.positions));
     pass.self_groups = shared_groups(target.decoder);
     pass.cross_groups = shared_groups(target.cross);
+    pass.starts = {target.row.starts, batch.packed->starts};
   } else {
     pass = start(context, row_keys(batch.slots, batch.decoder_input_ids.size(1)));
     pass.source_lengths = batch.input_lengths;
@@ -337,6 +374,12 @@ at::Tensor T5::supervised_states(const MicroBatch& batch, const ForwardContext& 
                        context.recompute_blocks - encoder_recompute);
   return head_.states(decoded.flatten(0, 1).index_select(0, batch.supervised_rows),
                       pass.rows.flatten().index_select(0, batch.supervised_rows), context);
+}
+
+// In the row of many samples nothing has to be moved for one kernel.
+bool T5::packs_on_gpu() const {
+  return dtype() == at::kBFloat16 &&
+         attends_in_one_kernel(c10::Device(c10::kCUDA, 0), dtype(), c_.d_kv, c_.max_distance);
 }
 
 void T5::untie_head() {
@@ -374,6 +417,7 @@ Encoded T5::encode(const MicroBatch& batch, const ForwardContext& context, int64
                                             : row_keys(batch.slots, batch.input_ids.size(1)));
   if (batch.packed) {
     pass.self_groups = shared_groups(batch.packed_target->encoder);
+    pass.starts.queries = batch.packed->starts;
   } else {
     pass.lengths = batch.input_lengths;
   }

@@ -58,7 +58,10 @@ struct T5Pass {
   const CacheRows *cache_rows = nullptr, *cached_sources = nullptr;
   // In generation: the lengths of packed sources, whose keys and values the cache has by source.
   const std::vector<int64_t>* packed_sources = nullptr;
-  // Packed samples: B is 1, and what masks and lengths say otherwise is said by these groups.
+  bool one_kernel = false;  // attention_in_one_kernel(), with `buckets` of near distances
+  // Packed samples: B is 1, and what masks and lengths say otherwise is said by their starts, of this stack's
+  // sequences and of the sources, or by these groups.
+  SampleStarts starts;
   std::shared_ptr<const std::vector<AttentionGroup>> self_groups, cross_groups;
 };
 
@@ -96,6 +99,7 @@ class T5Attention : public Module {
   void add_bias(BiasAndDropout& to, const T5Pass& pass, at::ScalarType type) const;
   at::Tensor mix_self(AttentionInputs in, const T5Pass& pass) const;
   at::Tensor mix_cross(AttentionInputs in, const T5Pass& pass) const;
+  at::Tensor mix_in_one_kernel(AttentionInputs in, bool cross, const T5Pass& pass) const;
 
   int64_t heads_;
 };
@@ -152,10 +156,11 @@ class T5Block : public Module {
 class T5Stack : public Module {
  public:
   T5Stack(const T5Config& c, bool decoder);
-  // Fills in what depends on the sequences; prepare_packed(): of packed ones. `keys` is the number of
-  // positions in total; the last of them are `embedded` [B, queries, D].
+  // Fills in what depends on the sequences; prepare_packed(): of packed ones; prepare_one_kernel(): of
+  // either. `keys` is the number of positions in total; the last of them are `embedded` [B, queries, D].
   void prepare(T5Pass& pass, const at::Tensor& embedded, int64_t keys) const;
   void prepare_packed(T5Pass& pass, at::Device device) const;
+  void prepare_one_kernel(T5Pass& pass, at::Device device) const;
   // embedded [B, seq, D] -> [B, seq, D]; the first `recompute` blocks run again in backward.
   at::Tensor forward(const at::Tensor& embedded, const std::optional<at::Tensor>& source, T5Pass pass,
                      int64_t recompute) const;
@@ -167,6 +172,7 @@ class T5Stack : public Module {
   at::Tensor drop(const at::Tensor& x, const T5Pass& pass, const char* site) const;
 
   bool decoder_, bias_in_every_block_;
+  int64_t head_dim_;
 };
 
 // The encoder's output: states [B, S, D], and their dropout keys [B, S].
@@ -191,6 +197,7 @@ class T5 : public Model {
   std::vector<std::string> default_lora_targets() const override { return {"q", "v"}; }
   CollateOptions collate_options() const override { return {true, c_.pad_id, c_.decoder_start_id}; }
   std::vector<std::string> tied_names() const override;
+  bool packs_on_gpu() const override;
   bool has_dropout() const override { return true; }
   double dropout() const override { return c_.dropout; }
   void set_dropout(double p) override { c_.dropout = p; }

@@ -24,6 +24,9 @@ class RelativeBias : public Module {
   at::Tensor buckets(int64_t queries, int64_t keys, int64_t offset, at::Device device) const;
   // Returns the bias [1, heads, queries, keys] in `type`; differentiable in the weight.
   at::Tensor bias(int64_t queries, int64_t keys, int64_t offset, at::ScalarType type) const;
+  // Returns the buckets of distances -max_distance to max_distance: those beyond have that of the ends.
+  at::Tensor near_buckets(at::Device device) const;
+  int64_t max_distance() const { return max_distance_; }
 
   Parameter weight;  // [num_buckets, num_heads]
 
@@ -95,6 +98,18 @@ int64_t attention_chunk_bytes(std::optional<int64_t> limit);
 // in chunks and recomputes the attention weights in backward; on the CPU with built-in products, where these
 // are used and samples are short. Returns what attention() returns.
 at::Tensor attention_recomputed(const AttentionInputs& inputs, const BiasAndDropout& extra);
+
+// Where packed samples begin in the row of their queries and in that of their keys: int32 [samples + 1], with
+// the end. Undefined: each row of the batch is a sample.
+struct SampleStarts {
+  at::Tensor queries, keys;
+};
+
+// The same in one kernel (src/ops/t5_attention.h), where takes_t5_attention(): no matrix of weights exists,
+// and packed samples stay where they are. Of `extra`, bias_buckets are RelativeBias::near_buckets(), and
+// chunk_bytes is not used.
+at::Tensor attention_in_one_kernel(const AttentionInputs& inputs, const BiasAndDropout& extra,
+                                   const SampleStarts& starts);
 
 // Packed tokens, and the groups of samples in which they attend: each query to the keys of its own sample.
 struct PackedAttentionInputs {

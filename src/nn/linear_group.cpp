@@ -6,6 +6,8 @@
 #include <ATen/ATen.h>
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include "trainer/weights/weight.h"
 
@@ -99,6 +101,14 @@ struct Layout : torch::CustomClassHolder {
   at::ScalarType type = at::kFloat;  // in which products are computed
   int parameters = 0;  // tensors of all projections; the low-rank products are saved behind them
 };
+
+// Returns whether the gradient of this leaf is added to the sum of earlier micro-batches by its product, in
+// place of autograd: on a GPU, where that saves writing and reading it, and nobody waits for autograd to add.
+bool adds_to_gradient(const at::Tensor& leaf, at::ScalarType type) {
+  if (!runs_on_gpu(leaf.device()) || !leaf.is_leaf() || !leaf.grad().defined()) return false;
+  return leaf.grad().scalar_type() == type && leaf.grad().is_contiguous() &&
+         torch::autograd::impl::post_acc_grad_hooks(leaf) == nullptr;
+}
 
 // Returns x as this adapter sees it (dropped out), in the type of products.
 at::Tensor adapter_input(const at::Tensor& x, const at::Tensor& row_keys, const Slots& slots) {
@@ -198,7 +208,9 @@ struct LinearGroup : torch::autograd::Function<LinearGroup> {
     Gradients begin(const Slots& slots, const at::Tensor& gy) {
       Gradients out;
       if (needs(slots.bias)) put(slots.bias, gy.sum(0));
-      if (needs(slots.weight)) {
+      if (needs(slots.weight) && adds_to_gradient(parameter(slots.weight), type)) {
+        add_product(parameter(slots.weight).grad(), gy.t(), input());
+      } else if (needs(slots.weight)) {
         products.add(out.weight, gy.t(), input());
         if (one_by_one()) put_weight(slots, out);
       }

@@ -1,6 +1,7 @@
 #include "nn/packed_linear_group.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -45,13 +46,24 @@ Weight weight_of(const Settings& settings, const variable_list& parameters, size
   return source.defined() ? source : Weight(parameters[i * kEach + kWeight]);
 }
 
-PackedAdapters pack(const variable_list& parameters, size_t layers, at::ScalarType type) {
-  std::vector<at::Tensor> a, b;
+std::pair<variable_list, variable_list> adapters_of(const variable_list& parameters, size_t layers) {
+  variable_list a, b;
   for (size_t i = 0; i < layers; i++) {
     a.push_back(parameters[i * kEach + kA]);
     b.push_back(parameters[i * kEach + kB]);
   }
+  return {a, b};
+}
+
+PackedAdapters pack(const variable_list& parameters, size_t layers, at::ScalarType type) {
+  const auto [a, b] = adapters_of(parameters, layers);
   return pack_adapters(a, b, type);
+}
+
+// Packed matrices are kept for backward where they are a small part of what is kept anyway, the input.
+bool are_kept(const PackedAdapters& packed, const at::Tensor& x) {
+  constexpr int64_t kPart = 8;
+  return kPart * (packed.a.numel() + packed.b.numel()) <= x.numel();
 }
 
 // out = x y * scale
@@ -86,7 +98,8 @@ struct PackedLinearGroup : torch::autograd::Function<PackedLinearGroup> {
       const int64_t bias = settings->layers[i].bias;
       if (bias >= 0) out[i].add_(list[static_cast<size_t>(bias)]);
     }
-    variable_list saved{x, row_keys, low};
+    const bool kept = are_kept(packed, x);
+    variable_list saved{x, row_keys, low, kept ? packed.a : at::Tensor(), kept ? packed.b : at::Tensor()};
     saved.insert(saved.end(), list.begin(), list.end());
     ctx->save_for_backward(saved);
     ctx->saved_data["settings"] = c10::IValue::make_capsule(settings);
@@ -97,11 +110,20 @@ struct PackedLinearGroup : torch::autograd::Function<PackedLinearGroup> {
     const variable_list saved = ctx->get_saved_variables();
     const auto settings =
         c10::static_intrusive_pointer_cast<Settings>(ctx->saved_data["settings"].toCapsule());
-    Pass pass{ctx, *settings, saved[0], saved[1], saved[2], {saved.begin() + 3, saved.end()}};
-    return pass.run(grads);
+    Pass pass{ctx, *settings, saved[0], saved[1], saved[2], {saved.begin() + kSavedFirst, saved.end()}};
+    return pass.run(grads, packed_before(saved, grads.size()));
   }
 
  private:
+  static constexpr int kSavedFirst = 5;  // index of the first parameter in the saved tensors
+
+  static PackedAdapters packed_before(const variable_list& saved, size_t layers) {
+    const variable_list parameters(saved.begin() + kSavedFirst, saved.end());
+    if (!saved[3].defined()) return pack(parameters, layers, saved[0].scalar_type());
+    const auto [a, b] = adapters_of(parameters, layers);
+    return packed_as(a, b, saved[3], saved[4]);
+  }
+
   struct Pass {
     AutogradContext* ctx;
     const Settings& settings;
@@ -113,8 +135,7 @@ struct PackedLinearGroup : torch::autograd::Function<PackedLinearGroup> {
     bool needs(size_t parameter) const { return ctx->needs_input_grad(parameter + 2); }
     void put(size_t parameter, const at::Tensor& gradient) { out[parameter + 2] = gradient; }
 
-    variable_list run(const variable_list& grads) {
-      const PackedAdapters packed = pack(parameters, grads.size(), x.scalar_type());
+    variable_list run(const variable_list& grads, const PackedAdapters& packed) {
       const bool all = std::ranges::all_of(grads, [](const at::Tensor& grad) { return grad.defined(); });
       const std::vector<int64_t> shape{x.size(0), packed.ranks()};
       // scale * gy B

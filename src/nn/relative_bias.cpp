@@ -49,6 +49,10 @@ at::Tensor RelativeBias::buckets(int64_t queries, int64_t keys, int64_t offset, 
   return on_gpu_.narrow(0, on_gpu_.size(0) / 2 + first, count);
 }
 
+at::Tensor RelativeBias::near_buckets(at::Device device) const {
+  return buckets(max_distance_ + 1, max_distance_ + 1, 0, device);
+}
+
 at::Tensor RelativeBias::range(int64_t first, int64_t count) const {
   at::Tensor out = at::empty({count}, at::kLong);
   int64_t* to = out.mutable_data_ptr<int64_t>();

@@ -36,7 +36,8 @@ at::Tensor dequantise_gpu(const at::Tensor& codes, const at::Tensor& scales, con
     return dequantise_gpu(codes, scales, nested_scales, offset, first, count, at::kFloat).to(type);
   const at::Tensor out = at::empty({count}, codes.options().dtype(type));
   const int64_t wide = 16 / static_cast<int64_t>(out.element_size());
-  const int64_t width = first % kNf4Block == 0 && count % wide == 0 ? wide : 1;
+  const bool aligned = reinterpret_cast<uintptr_t>(codes.const_data_ptr()) % 16 == 0;
+  const int64_t width = aligned && first % kNf4Block == 0 && count % wide == 0 ? wide : 1;
   const void* nested = nested_scales ? elements(*nested_scales, out, at::kFloat) : nullptr;
   kernels_for(out, "nf4", width)
       .start("dequantise", grid_of(count / width), elements(codes, out, at::kByte), scales.const_data_ptr(),

@@ -8,9 +8,14 @@ struct Nf4Maps {
 };
 
 // A thread makes kWidth values, which are in one block of 64; count: number of such pieces. scales: fp32, or
-// with nested_scales 8-bit codes.
+// with nested_scales 8-bit codes. Arguments are in memory for constants, which gives the threads of a warp
+// one number at a time: the 16 values, which every thread reads, are copied to where each has a bank of its
+// own.
 KERNEL dequantise(const unsigned char* codes, const void* scales, const float* nested_scales, float offset,
                   Nf4Maps maps, long long first, Element* out, long long count) {
+  __shared__ float values[16];
+  if (threadIdx.x < 16) values[threadIdx.x] = maps.values[threadIdx.x];
+  __syncthreads();
   const long long i = thread_index();
   if (i >= count) return;
   const long long at = first + i * kWidth, block = at / 64;
@@ -22,11 +27,13 @@ KERNEL dequantise(const unsigned char* codes, const void* scales, const float* n
   } else {
     scale = static_cast<const float*>(scales)[block];
   }
+  constexpr int kBytes = kWidth > 1 ? kWidth / 2 : 1;
+  const auto pairs = load<kBytes>(codes + at / 2);
   Pack<Element, kWidth> to;
-  for (int k = 0; k < kWidth; k++) {
-    const unsigned char both = codes[(at + k) / 2];
+  UNROLL for (int k = 0; k < kWidth; k++) {
+    const unsigned char both = pairs.at[k / 2];
     const int code = (at + k) % 2 == 0 ? both >> 4 : both & 15;
-    to.at[k] = narrow<Element>(maps.values[code] * scale);
+    to.at[k] = narrow<Element>(values[code] * scale);
   }
   store<kWidth>(out + i * kWidth, to);
 }

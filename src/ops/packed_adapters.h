@@ -33,4 +33,8 @@ bool packs_adapters(at::Device device, at::ScalarType type);
 PackedAdapters pack_adapters(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b,
                              at::ScalarType type);
 
+// The same of matrices that were packed before.
+PackedAdapters packed_as(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b,
+                         const at::Tensor& packed_a, const at::Tensor& packed_b);
+
 }  // namespace trainer

@@ -1,9 +1,11 @@
 // Linear layers with adapters as a GPU multiplies them, on an emulated one.
+#include <algorithm>
 #include <cmath>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "device/target_device.h"
 #include "nn/linear_group.h"
 #include "nn/packed_linear_group.h"
 #include "ops/kernels.h"
@@ -11,6 +13,7 @@
 #include "support/coded_weight.h"
 #include "support/compile_kernels.h"
 #include "support/emulated_gpu.h"
+#include "support/planned_bytes.h"
 #include "support/reference.h"
 
 namespace packed_float {
@@ -36,13 +39,14 @@ class GpuOfAdapters : public emulated::Gpu {
 };
 
 constexpr int64_t kRows = 50, kInputs = 64;
+constexpr int64_t kManyRows = 720;  // for the packed adapters to be an eighth of the input
 
 // Layers with different outputs and ranks on one input.
 struct Layers {
-  Layers(at::ScalarType type, double dropout, bool biased) {
+  Layers(at::ScalarType type, double dropout, bool biased, int64_t rows = kRows) {
     Random random(5);
-    x = random.normal({kRows, kInputs}, type).requires_grad_(true);
-    keys = at::arange(kRows, at::kLong) * 7919;
+    x = random.normal({rows, kInputs}, type).requires_grad_(true);
+    keys = at::arange(rows, at::kLong) * 7919;
     for (const auto& [outputs, rank] : {std::pair<int64_t, int64_t>{64, 8}, {32, 4}, {128, 8}}) {
       Projection p;
       p.weight = random.normal({outputs, kInputs}, type);
@@ -53,7 +57,7 @@ struct Layers {
       p.dropout = dropout;
       p.scale = 0.7;
       projections.push_back(p);
-      gradients.push_back(random.normal({kRows, outputs}, type));
+      gradients.push_back(random.normal({rows, outputs}, type));
     }
   }
 
@@ -105,17 +109,20 @@ struct PackedCase {
   at::ScalarType type;
   double dropout;
   bool biased;
+  int64_t rows = kRows;
 };
 class PackedLinear : public ::testing::TestWithParam<PackedCase> {};
 
 TEST_P(PackedLinear, IsNoLessExactThanLayerByLayer) {
-  const auto [type, dropout, biased] = GetParam();
-  const Layers layers(type, dropout, biased);
+  const auto [type, dropout, biased, rows] = GetParam();
+  const Layers layers(type, dropout, biased, rows);
   for (const size_t used : {3, 2}) {  // outputs that something depends on
     const std::vector<at::Tensor> exact = layers.exact().results(used), one_by_one = layers.results(used);
     GpuOfAdapters gpu;
     const std::vector<at::Tensor> packed = layers.results(used);
-    EXPECT_EQ(gpu.take_used().size(), 2u) << "packed once forward and once backward";
+    EXPECT_EQ(gpu.take_used().size(), rows == kManyRows ? 1u : 2u)
+        << "packed forward, and where they are not "
+           "small beside x, again in backward";
     // In fp32 only the order of sums differs.
     const double most = type == at::kFloat ? 1.2 : 1.0;
     EXPECT_LE(difference_of_all(packed, exact), most * difference_of_all(one_by_one, exact)) << used;
@@ -129,6 +136,7 @@ TEST_P(PackedLinear, IsNoLessExactThanLayerByLayer) {
 INSTANTIATE_TEST_SUITE_P(Cases, PackedLinear,
                          testing::Values(PackedCase{at::kFloat, 0, false}, PackedCase{at::kFloat, 0.25, true},
                                          PackedCase{at::kBFloat16, 0, true},
+                                         PackedCase{at::kBFloat16, 0.25, false, kManyRows},
                                          PackedCase{at::kBFloat16, 0.25, false}));
 
 TEST(PackedLinear, IsForFrozenWeightsWithAdaptersOfOneScale) {
@@ -157,6 +165,42 @@ TEST(PackedLinear, AWeightThatIsNoTensorIsMadeForEachProduct) {
   EXPECT_TRUE(can_pack(coded.x, coded.projections, at::kFloat));
   const std::vector<at::Tensor> expected = dense.results(), ours = coded.results();
   for (size_t i = 0; i < expected.size(); i++) EXPECT_TRUE(ours[i].equal(expected[i])) << i;
+}
+
+// A trained weight [512, 256] and the gradient of x W^T for one micro-batch.
+void add_gradient_of(const at::Tensor& weight, const at::Tensor& x, const at::Tensor& gradient) {
+  Projection p;
+  p.weight = weight;
+  const at::Tensor keys = at::empty({x.size(0)}, x.options().dtype(at::kLong));
+  linear_group(x, keys, {p}, x.scalar_type())[0].backward(gradient);
+}
+
+TEST(TrainedLinear, AddsTheGradientsOfMicroBatchesByTheirProductsOnAGpu) {
+  Random random(6);
+  const at::Tensor weight = random.normal({512, 256}).requires_grad_(true);
+  at::Tensor exact = at::zeros({512, 256}, at::kDouble);
+  const void* sum = nullptr;
+  const CpuActsAsGpu acts;
+  for (int micro_batch = 0; micro_batch < 3; micro_batch++) {
+    const at::Tensor x = random.normal({40, 256}), gradient = random.normal({40, 512});
+    add_gradient_of(weight, x, gradient);
+    exact += gradient.to(at::kDouble).t().mm(x.to(at::kDouble));
+    EXPECT_TRUE(micro_batch == 0 || weight.grad().const_data_ptr() == sum);
+    sum = weight.grad().const_data_ptr();
+    EXPECT_LE(relative_difference(weight.grad(), exact), 1e-6) << micro_batch;
+  }
+}
+
+TEST(TrainedLinear, MakesNoMatrixForAGradientThatIsAddedOnAGpu) {
+  const at::TensorOptions bf16 = at::TensorOptions(at::kMeta).dtype(at::kBFloat16);
+  const at::Tensor weight = at::empty({512, 256}, bf16).set_requires_grad(true),
+                   x = at::empty({40, 256}, bf16), gradient = at::empty({40, 512}, bf16);
+  const auto matrices = [&] {
+    const std::vector<int64_t> bytes = planned([&] { add_gradient_of(weight, x, gradient); });
+    return std::ranges::count(bytes, 512 * 256 * 2);
+  };
+  EXPECT_EQ(matrices(), 1);
+  EXPECT_EQ(matrices(), 0);
 }
 
 TEST(PackedLinear, KernelsAreCompiledByNvrtc) {

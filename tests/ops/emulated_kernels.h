@@ -10,6 +10,7 @@
 // after what makes C++ of CUDA, and before the namespaces
 #include "ops/mask.cuh"
 #include "ops/norm.cuh"
+#include "ops/t5_attention.cuh"
 // clang-format on
 
 namespace float_1 {
@@ -32,6 +33,18 @@ using Element = bf16;
 constexpr int kWidth = 8;
 #include "ops/kernels_of_ops.h"
 }  // namespace bf16_8
+namespace head_16 {
+constexpr int kHeadDim = 16;
+#include "ops/kernels_of_t5_attention.h"
+}  // namespace head_16
+namespace head_64 {
+constexpr int kHeadDim = 64;
+#include "ops/kernels_of_t5_attention.h"
+}  // namespace head_64
+namespace head_128 {
+constexpr int kHeadDim = 128;
+#include "ops/kernels_of_t5_attention.h"
+}  // namespace head_128
 
 namespace trainer {
 
@@ -42,6 +55,9 @@ class EmulatedGpu : public emulated::Gpu {
     float_4::add_to(*this, "Element=float kWidth=4");
     bf16_1::add_to(*this, "Element=bf16 kWidth=1");
     bf16_8::add_to(*this, "Element=bf16 kWidth=8");
+    head_16::add_to(*this);
+    head_64::add_to(*this);
+    head_128::add_to(*this);
   }
   // Whether the last operator moved several elements at once.
   bool was_wide() { return !take_used().back().ends_with("kWidth=1"); }

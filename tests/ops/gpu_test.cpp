@@ -16,6 +16,7 @@
 #include "ops/linear_cross_entropy.h"
 #include "ops/rms_norm.h"
 #include "ops/rotate_qk.h"
+#include "ops/t5_attention_cases.h"
 #include "support/reference.h"
 
 namespace trainer {
@@ -137,6 +138,32 @@ TEST_P(OnAGpu, AttentionWeightsAreTheCpus) {
   const auto [c, d] = attention_weights_backward(on_gpu(g), on_gpu(cpu), on_gpu(row_keys), options, true);
   near(c, a);
   near(d, b);
+}
+
+TEST(AttentionOnAGpu, OfT5IsThatOfFp64AndRepeats) {
+  const std::string why = test::why_no_gpu(kernel_file("rms_norm"), "Element=float kWidth=1");
+  if (!why.empty()) GTEST_SKIP() << why;
+  for (const T5AttentionCase& c : t5_attention_cases()) {
+    const T5AttentionGiven given(c);
+    T5AttentionInputs in = given.in;
+    for (at::Tensor* x : {&in.q, &in.k, &in.v, &in.bias_weight, &in.bias_buckets, &in.query_starts,
+                          &in.key_starts, &in.key_lengths, &in.row_keys})
+      *x = on_gpu(*x);
+    if (!takes_t5_attention(in.q.device(), at::kBFloat16, c.head_dim)) GTEST_SKIP() << "a GPU before Ampere";
+    const Tensors exact = value_and_gradients([&](const Tensors& t) { return definition(given, t); },
+                                              given.leaves(), given.g, at::kDouble);
+    const auto ours = [&] {
+      const auto [out, lse] = t5_attention(in);
+      const T5AttentionGradients to = t5_attention_backward(in, on_gpu(given.g), out, lse, c.biased);
+      return Tensors{out, to.q, to.k, to.v, to.bias};
+    };
+    const Tensors first = ours(), second = ours();
+    for (size_t i = 0; i < exact.size(); i++) {
+      EXPECT_LE(relative_difference(first[i].cpu(), exact[i]), i < 4 ? kBoundOfT5Attention : kBoundOfT5Bias)
+          << c.name << i;
+      EXPECT_TRUE(first[i].equal(second[i])) << c.name << i;
+    }
+  }
 }
 
 // Where the order of sums is free, cuDNN may attend, and otherwise FlashAttention.

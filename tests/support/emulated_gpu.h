@@ -52,13 +52,14 @@ class Block {
 
   void wait_for_block() { wait(State::at_block_barrier); }
 
-  // What the thread of the same warp at `lane` gives to its call.
-  float exchange(float value, unsigned lane) {
-    threads_[running_].given = value;
+  // Calls read(of), where of(lane) is what the thread of the same warp at `lane` gives to its call.
+  template <class T, class Read>
+  void exchange(const T& mine, const Read& read) {
+    threads_[running_].given = &mine;
     wait(State::at_warp_barrier);
-    const float got = threads_[running_ / 32 * 32 + lane].given;
+    const Thread* warp = &threads_[running_ / 32 * 32];
+    read([warp](unsigned lane) -> const T& { return *static_cast<const T*>(warp[lane].given); });
     wait(State::at_warp_barrier);
-    return got;
   }
 
   static Block*& current_block() {
@@ -73,7 +74,7 @@ class Block {
     ucontext_t context{};
     std::unique_ptr<char[]> stack;
     State state = State::done;
-    float given = 0.0f;
+    const void* given = nullptr;
   };
 
   // A function of its own, as getcontext() returns twice.
@@ -220,8 +221,10 @@ class Gpu {
 #define __shared__ static
 inline void __syncthreads() { trainer::emulated::Block::current_block()->wait_for_block(); }
 inline float __shfl_xor_sync(unsigned /*mask*/, float value, int distance) {
-  const unsigned lane = threadIdx.x % 32;
-  return trainer::emulated::Block::current_block()->exchange(value, lane ^ static_cast<unsigned>(distance));
+  const unsigned lane = (threadIdx.x % 32) ^ static_cast<unsigned>(distance);
+  float got = 0.0f;
+  trainer::emulated::Block::current_block()->exchange(value, [&](const auto& of) { got = of(lane); });
+  return got;
 }
 inline float __uint_as_float(unsigned bits) { return std::bit_cast<float>(bits); }
 inline float __int_as_float(int bits) { return std::bit_cast<float>(bits); }
@@ -230,3 +233,54 @@ inline float __fmul_rn(float a, float b) { return a * b; }
 inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
 
 #include "device/prelude.cuh"
+
+// The instructions of device/mma.cuh, as PTX's manual describes them. Sums of products are in fp32.
+namespace trainer::emulated {
+
+inline unsigned pair_of_bits(unsigned low, unsigned high) { return low | high << 16; }
+
+template <bool transposed>
+void ldmatrix(unsigned (&out)[4], const void* row) {
+  const unsigned lane = threadIdx.x % 32, first = lane % 4 * 2;
+  Block::current_block()->exchange(static_cast<const bf16*>(row), [&](const auto& of) {
+    for (unsigned i = 0; i < 4; i++) {
+      const auto at = [&](unsigned y, unsigned x) -> unsigned { return of(8 * i + y)[x].bits; };
+      out[i] = transposed ? pair_of_bits(at(first, lane / 4), at(first + 1, lane / 4))
+                          : pair_of_bits(at(lane / 4, first), at(lane / 4, first + 1));
+    }
+  });
+}
+
+struct MmaOperands {
+  unsigned a[4], b[2];
+};
+
+inline void mma(float (&c)[4], const MmaOperands& mine) {
+  const unsigned lane = threadIdx.x % 32;
+  const auto half = [](unsigned pair, unsigned k) {
+    return wide(bf16{static_cast<unsigned short>(pair >> k % 2 * 16)});
+  };
+  Block::current_block()->exchange(mine, [&](const auto& of) {
+    for (unsigned i = 0; i < 4; i++) {
+      const unsigned row = lane / 4 + i / 2 * 8, col = lane % 4 * 2 + i % 2;
+      float sum = 0.0f;
+      for (unsigned k = 0; k < 16; k++) {
+        const unsigned a = of(row % 8 * 4 + k % 8 / 2).a[row / 8 + k / 8 * 2];
+        sum += half(a, k) * half(of(col * 4 + k % 8 / 2).b[k / 8], k);
+      }
+      c[i] += sum;
+    }
+  });
+}
+
+}  // namespace trainer::emulated
+
+inline void ldmatrix_x4(unsigned (&out)[4], const void* row) { trainer::emulated::ldmatrix<false>(out, row); }
+inline void ldmatrix_x4_trans(unsigned (&out)[4], const void* row) {
+  trainer::emulated::ldmatrix<true>(out, row);
+}
+inline void mma_m16n8k16(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+  trainer::emulated::mma(c, {{a[0], a[1], a[2], a[3]}, {b0, b1}});
+}
+
+#include "device/mma.cuh"

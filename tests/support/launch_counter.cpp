@@ -70,15 +70,28 @@ int64_t bytes_of(const c10::IValue& value) {
   return bytes;
 }
 
+bool is_our_attention(const std::string& name) { return name.starts_with("trainer::t5_attention"); }
+
+// How many samples lie in the row of T5AttentionInputs; they are taken to be alike. 1: rows of a batch.
+int64_t packed_samples(c10::ArrayRef<const c10::IValue> inputs) {
+  constexpr size_t kQueryStarts = 4;
+  const at::Tensor starts = inputs[kQueryStarts].toTensor();
+  return starts.defined() ? std::max<int64_t>(starts.numel() - 1, 1) : 1;
+}
+
 // Multiplications and additions of a product or of attention; 0 for all others.
 double operations_of(const std::string& name, c10::ArrayRef<const c10::IValue> inputs) {
   const Known* one = known(name);
-  const bool attends = one != nullptr && one->attention, backward = name.ends_with("_backward");
+  const bool ours = is_our_attention(name), attends = ours || (one != nullptr && one->attention),
+             backward = name.ends_with("_backward");
   if (attends) {
-    // [B, H, S, K]; grad comes first. Of as many queries as keys, half of the pairs are hidden.
-    const at::Tensor q = inputs[backward ? 1 : 0].toTensor(), k = inputs[backward ? 2 : 1].toTensor();
-    const bool causal = q.size(2) == k.size(2);
-    const double forward = 4.0 * static_cast<double>(q.numel()) * static_cast<double>(k.size(2));
+    // [B, H, S, K]; LibTorch's take grad first. Of as many queries as keys, half of the pairs are hidden
+    // there.
+    const size_t first = backward && !ours ? 1 : 0;
+    const at::Tensor q = inputs[first].toTensor(), k = inputs[first + 1].toTensor();
+    const bool causal = !ours && q.size(2) == k.size(2);
+    const double forward = 4.0 * static_cast<double>(q.numel()) * static_cast<double>(k.size(2)) /
+                           (ours ? packed_samples(inputs) : 1);
     return forward * (causal ? 0.5 : 1.0) * (backward ? 2.5 : 1.0);
   }
   if (!is_product(name)) return 0;
@@ -150,7 +163,8 @@ void leave(const at::RecordFunction& function, at::ObserverContext* context) {
   if ((launches > 0 || call.has_bytes) && !within(&Call::has_bytes)) {
     counts.bytes += bytes;
     for (size_t i = 0; i < kCards.size(); i++) {
-      const double rate = call.is_known ? kCards[i].attention : kCards[i].products;
+      const bool attends = call.is_known || is_our_attention(name);
+      const double rate = attends ? kCards[i].attention : kCards[i].products;
       counts.seconds[i] += std::max(call.operations / rate, static_cast<double>(bytes) / kCards[i].bytes);
     }
   }

@@ -197,11 +197,12 @@ bool auto_packs(const nlohmann::json& type, at::ScalarType dtype, at::DeviceType
   return config.data.packs();
 }
 
-// On a GPU: where FlashAttention takes all samples of a row at once.
-TEST(AutomaticPacking, IsForTheCpuAndForDecodersInBf16OfAGpu) {
+// On a GPU: where one kernel takes all samples of a row at once, FlashAttention's or that of T5.
+TEST(AutomaticPacking, IsForTheCpuAndInBf16ForAGpu) {
   EXPECT_TRUE(auto_packs("t5", at::kFloat, at::kCPU));
   EXPECT_TRUE(auto_packs("qwen3", at::kFloat, at::kCPU));
-  EXPECT_FALSE(auto_packs("t5", at::kBFloat16, at::kCUDA));
+  EXPECT_TRUE(auto_packs("t5", at::kBFloat16, at::kCUDA));
+  EXPECT_FALSE(auto_packs("t5", at::kFloat, at::kCUDA));
   EXPECT_TRUE(auto_packs("qwen3", at::kBFloat16, at::kCUDA));
   EXPECT_FALSE(auto_packs("qwen3", at::kFloat, at::kCUDA));
   EXPECT_FALSE(auto_packs("gemma2", at::kBFloat16, at::kCUDA)) << "its scores are capped";
