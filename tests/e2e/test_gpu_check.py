@@ -6,6 +6,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import threading
 import time
 import unittest
 from unittest import mock
@@ -13,8 +14,8 @@ from unittest import mock
 from support import ROOT, TRAINER, EndToEnd
 
 sys.path.insert(0, str(ROOT / "tests" / "gpu_check"))
-from gpu_check_lib import kernels, machine, processes, report  # noqa: E402
-from gpu_check_lib.command import parse  # noqa: E402
+from gpu_check_lib import ahead, kernels, machine, models, processes, report, since, stages  # noqa: E402
+from gpu_check_lib.command import expected, minutes_of, parse, run_stages  # noqa: E402
 from gpu_check_lib.results import Results  # noqa: E402
 from gpu_check_lib.stage import Stage, carry_out  # noqa: E402
 from gpu_check_lib.stages import basics  # noqa: E402
@@ -145,6 +146,106 @@ class GpuCheck(EndToEnd):
         result, page = self.carry_out(lambda check: [][3])
         self.assertEqual(result["status"], "failed")
         self.assertIn("IndexError", page)
+
+    def test_on_a_card_it_takes_twelve_minutes(self):
+        minutes = lambda *arguments: minutes_of(parse([*arguments], ""))  # noqa: E731
+        self.assertEqual(minutes(), 12)
+        self.assertEqual(minutes("--minutes", "5", "--quick"), 5)
+        for unlimited in (("--all",), ("--quick",), ("--device", "cpu"), ("--stage", "doctor"), ("--minutes", "0")):
+            self.assertIsNone(minutes(*unlimited), unlimited)
+        first, names = 0, []
+        for stage in stages.ALL:
+            first += stage.minutes
+            if first > 12:
+                break
+            names.append(stage.name)
+        self.assertGreater(set(names), {"unit-tests", "8b-lora", "8b-peer", "8b-liger", "t5xl-lora", "t5xl-full", "8b-repeat"})
+        self.assertEqual(sorted(stage.name for stage in stages.ALL), sorted({stage.name for stage in stages.ALL}), "each once")
+
+    def carry_out_all(self, several, minutes, last):
+        results = Results(self.scratch / "of-several")
+        results.machine = found = {**CPU, "device": "cuda", "card": {"name": "A card", "capability": [9, 0], "free": 80e9, "total": 80e9}}
+        options = parse(["--scratch", str(self.scratch), "--minutes", str(minutes)], "")
+        late = run_stages(several, several, options, found, results, time.monotonic(), last)
+        return late, results
+
+    def test_a_long_stage_is_left_out_and_a_short_one_behind_it_runs(self):
+        ran = []
+        several = [Stage(name, "", lambda check, name=name: ran.append(name), minutes) for name, minutes in
+                   (("first", 1), ("long", 20), ("was-short", 20), ("last", 1))]
+        last = {"card": "A card", "stages": {"was-short": {"seconds": 6.0}}}
+        late, _ = self.carry_out_all(several, 12, last)
+        self.assertEqual((ran, late), (["first", "was-short", "last"], ["long"]))
+        other_card = {**CPU, "card": {"name": "Another"}}
+        self.assertEqual(expected(several[2], parse([], ""), other_card, last), 20)
+
+    def test_a_stage_that_is_cut_off_by_the_clock_has_not_failed(self):
+        script = "import threading; threading.Event().wait()"
+        hangs = Stage("hangs", "", lambda check: check.need_run("it", [sys.executable, "-c", script]), 0)
+        with mock.patch("gpu_check_lib.layout.environment", return_value=dict(os.environ)):
+            _, results = self.carry_out_all([hangs], 0.02, {})
+        self.assertEqual(results.stages["hangs"]["status"], "skipped")
+        self.assertIn("time was over", results.stages["hangs"]["reason"])
+
+    def test_models_are_made_while_other_stages_run(self):
+        made, may_end = [], threading.Event()
+
+        def slow(_scratch, shape, _run):
+            may_end.wait(60)
+            made.append(shape.name)
+        shapes = [models.shape(name, True) for name in ("qwen3-8b", "flan-t5-xl")]
+        with mock.patch("gpu_check_lib.models.make_alone", slow):
+            with ahead.Ahead(self.scratch, shapes):
+                self.assertEqual(made, [], "this is another stage")
+                may_end.set()
+                models.make(self.scratch, shapes[0], None)  # a stage that needs it
+                self.assertIn("tiny-qwen3-8b", made)
+        self.assertEqual(made[0], "tiny-qwen3-8b")
+
+    def test_a_model_that_is_being_made_does_not_outlive_it(self):
+        shape = models.shape("qwen3-8b", True)
+        with mock.patch("gpu_check_lib.layout.environment", return_value=dict(os.environ)), \
+                mock.patch("gpu_check_lib.models.make_alone",
+                           lambda scratch, shape, run: run("", [sys.executable, "-c", "import threading; threading.Event().wait()"])):
+            with ahead.Ahead(self.scratch, [shape]) as maker:
+                while maker.running is None:
+                    time.sleep(0.01)
+                running = maker.running
+        self.assertTrue(running.is_over())
+
+    def test_the_page_begins_with_what_changed(self):
+        last = {"commit": "0123abc", "card": "no card", "stages": {"one": {"status": "failed", "seconds": 1}},
+                "runs": {"8B LoRA": {"tokens_per_second": 2000.0, "peak": 38e9}, "same": {"tokens_per_second": 100.0, "peak": 1e9}}}
+
+        def stage(check):
+            check.figure("runs", {"8B LoRA": {"tokens_per_second": 3000.0, "peak": 30e9, "step_seconds": 1},
+                                  "same": {"tokens_per_second": 101.0, "peak": 1e9}, "new": {"tokens_per_second": 5.0}})
+        results = Results(self.scratch / "changed")
+        results.machine = CPU
+        options = parse(["--device", "cpu", "--scratch", str(self.scratch)], "")
+        with mock.patch("gpu_check_lib.report.speed", return_value=[]):  # these are not whole runs
+            carry_out(Stage("one", "", stage), options, CPU, results, "")
+            report.write(results, [Stage("one", "", stage)], [], last)
+        page = (results.out / "REPORT.md").read_text()
+        self.assertLess(page.index("## Since the last report"), page.index("## Stages"))
+        cells = [" ".join(line.split()) for line in page.splitlines()]
+        self.assertIn("| 8B LoRA | 2,000 -> 3,000 (+50.0 %) | 38.00 -> 30.00 GB (-21.1 %) |", cells)
+        self.assertIn("- one: failed -> PASSED", cells)
+        self.assertIn("Not in the last report: new.", cells)
+        self.assertFalse([line for line in cells if line.startswith("| same")], "one percent is noise")
+        self.assertTrue(any(line.startswith("From commit 0123abc to ") for line in cells), page[:400])
+        (line, _) = since.section(results, {**last, "card": "A card"}, report.table)
+        self.assertIn("Not compared with the last report, of commit 0123abc: that was on A card.", line)
+        since.write(results)
+        again = since.read(results.out / "last_report.json")
+        self.assertEqual(since.figure_rows(again, since.kept(results)), [])
+
+    def test_a_last_report_that_is_none(self):
+        broken = self.scratch / "last_report.json"
+        for text in ("", "[]", "{"):
+            broken.write_text(text)
+            self.assertEqual(since.read(broken), {})
+        self.assertTrue(since.read()["commit"], "one is kept beside gpu_check")
 
     def test_a_log_keeps_its_begin_and_its_end(self):
         ended = processes.Ended("tests", 1, 2.0, "first\n" + "x" * 5 * processes.TAIL + "\nlast")

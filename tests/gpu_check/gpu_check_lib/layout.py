@@ -6,6 +6,7 @@ import os
 import pathlib
 import re
 import struct
+import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parents[1]  # of the script gpu_check
@@ -32,6 +33,18 @@ def build():
     for file in (program(), CORE):
         content.update(file.read_bytes() if file and file.is_file() else b"")
     return content.hexdigest()[:12]
+
+
+def commit():
+    """The commit of the program, as far as it is known."""
+    if BUNDLED:
+        file = ROOT / "commit"
+        return file.read_text(encoding="utf-8").strip() if file.is_file() else "unknown"
+    try:
+        found = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short=10", "HEAD"], text=True, capture_output=True, check=False)
+    except OSError:
+        return "unknown"
+    return found.stdout.strip() or "unknown"
 
 
 def machine_of(file):

@@ -91,7 +91,7 @@ def look(device):
     found = check_card() if device == "cuda" else {"card": None, "driver": None, "cuda": 0, "cards": 0}
     version, cuda = layout.torch_build()
     return {**found, "device": device, "torch": version, "torch_cuda": cuda, "transformers": layout.version_of("transformers"),
-            "peft": layout.version_of("peft"), "python": platform.python_version(), "processor": processor(),
+            "peft": layout.version_of("peft"), "liger_kernel": layout.version_of("liger_kernel"), "python": platform.python_version(), "processor": processor(),
             "cores": len(os.sched_getaffinity(0)), "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
             "bf16": device == "cpu" or found["card"]["capability"][0] >= 8}
 

@@ -4,6 +4,7 @@ import json
 import random
 import shutil
 import sys
+import threading
 
 from . import layout, processes
 
@@ -117,9 +118,22 @@ def write_rows(shape, folder, count=64):
                 file.write(json.dumps(row) + "\n")
 
 
-def make(check, shape):
-    """The folder of a model. It is complete or does not exist."""
-    folder = check.scratch / shape.name
+def shape(name, quick):
+    return SHAPES[name].tiny() if quick else SHAPES[name]
+
+
+LOCKS = {}  # of the models, by name
+
+
+def make(scratch, shape, run):
+    """The folder of a model. It is complete or does not exist. run(what, command) runs a program, and raises if it fails.
+    Whoever comes while it is being made waits for it."""
+    with LOCKS.setdefault(shape.name, threading.Lock()):
+        return make_alone(scratch, shape, run)
+
+
+def make_alone(scratch, shape, run):
+    folder = scratch / shape.name
     if (folder / "short.jsonl").is_file():  # which folders of earlier versions lack
         return folder
     new = folder.with_name(folder.name + ".new")
@@ -128,7 +142,7 @@ def make(check, shape):
     config = {**shape.config(), **write_tokenizer(shape, new)}
     write_json(new / "config.json", config)
     write_rows(shape, new)
-    check.need_run(f"making a model of the shape of {shape.name}", processes.python("write_model.py", new))
+    run(f"making a model of the shape of {shape.name}", processes.python("write_model.py", new))
     shutil.rmtree(folder, ignore_errors=True)
     new.replace(folder)
     return folder

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """peer CASE: a plain loop over Transformers + PEFT with their fastest settings: SDPA (with Flash Attention where possible),
-fused AdamW, bf16 autocast for fp32 adapters, no mask if all rows have the same length.
+fused AdamW, bf16 autocast for fp32 adapters, no mask if all rows have the same length; with "liger", with Liger-Kernel.
+A variant may be compiled as a whole or by layer, and "ordered": sums in a fixed order, as ours are by default.
 
 CASE is JSON. The model is loaded once. For each variant it prints one line of JSON: tokens per second, peak memory, losses.
 A variant with "profile" also has its top kernels."""
@@ -13,6 +14,7 @@ import sys
 import time
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it, cuBLAS refuses an "ordered" variant
 import torch  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, PreTrainedTokenizerFast  # noqa: E402
 
@@ -50,6 +52,9 @@ def load(case):
         model = kind.from_pretrained(case["model"], dtype=dtype, attn_implementation="sdpa")
     except (ValueError, ImportError):
         model = kind.from_pretrained(case["model"], dtype=dtype)
+    if case.get("liger"):
+        from liger_kernel.transformers.monkey_patch import _apply_liger_kernel_to_instance
+        _apply_liger_kernel_to_instance(model=model)  # its rotation, norms, gates, and head with the loss
     model.config.use_cache = False
     model.to(case["device"])
     if case["lora"]:
@@ -69,11 +74,27 @@ def prepare(model, variant):
         for name, parameter in model.named_parameters():
             if "lora_" in name:
                 parameter.data = parameter.data.to(torch.bfloat16)
+    torch.use_deterministic_algorithms(bool(variant.get("ordered")), warn_only=False)
     if variant.get("recompute"):
         model.gradient_checkpointing_enable({"use_reentrant": False})
     else:
         model.gradient_checkpointing_disable()
     return trained
+
+
+def layers(model):
+    """The blocks of the model's stacks, below PEFT's wrapper."""
+    return [layer for module in model.modules() if isinstance(module, torch.nn.ModuleList)
+            and len(module) and type(module[0]).__name__.endswith(("DecoderLayer", "T5Block")) for layer in module]
+
+
+def compile_layers(model, wanted):
+    """Compiles each block by itself, which takes seconds, where the whole model takes minutes. All blocks share the code."""
+    for layer in layers(model):
+        if wanted:
+            layer.compile()
+        else:
+            layer._compiled_call_impl = None
 
 
 def step(case, model, forward, optimizer, trained, batch, amp):
@@ -102,7 +123,8 @@ def supervised(case, batch):
 
 def measure(case, variant, model, rows):
     trained = prepare(model, variant)
-    forward = torch.compile(model) if variant.get("compile") else model
+    forward = torch.compile(model) if variant.get("compile") is True else model
+    compile_layers(model, variant.get("compile") == "layers")
     optimizer = torch.optim.AdamW(trained, lr=1e-4, weight_decay=0.0, fused=True)
     amp = autocast(case, trained)
     if case["device"] == "cuda":

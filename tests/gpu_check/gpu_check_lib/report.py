@@ -1,4 +1,5 @@
 """Writes OUT/REPORT.md: all results on one page, readable as plain text."""
+from . import since
 from .kernels import TOP
 from .results import FAILED, PASSED, SKIPPED
 
@@ -148,9 +149,10 @@ def profiles(results):
     return lines or ["Not run.", ""]
 
 
-def write(results, stages, late):
+def write(results, stages, late, last=None):
     count = results.count([stage.name for stage in stages])
     sections = [
+        ("Since the last report", since.section(results, last or {}, table)),
         ("What failed", failures(results, stages)),
         ("Stages", overview(results, stages, late)),
         ("Speed, supervised tokens a second", speed(results)),

@@ -30,6 +30,7 @@ class Stage:
     needs_bf16: bool = False
     gigabytes: float = 0  # free memory that it needs on the card
     packages: tuple = ()
+    models: tuple = ()  # shapes that can be made while the stages before it run
 
     def why_not(self, machine, quick):
         """Why it cannot run on this machine; "" if it can."""
@@ -50,10 +51,10 @@ class Stage:
 class Check:
     """The argument of a stage's function."""
 
-    def __init__(self, options, machine, results, plan="", limit=LIMIT):
+    def __init__(self, options, machine, results, plan="", end=None):
         self.device, self.quick, self.scratch = options.device, options.quick, options.scratch
         self.machine, self.results, self.plan = machine, results, plan
-        self.end = time.monotonic() + limit
+        self.end = min(time.monotonic() + LIMIT, end or float("inf"))
         self.checks, self.figures, self.logs = [], {}, []
 
     def left(self):
@@ -99,7 +100,7 @@ class Check:
 
     def model(self, name):
         """The folder of a model, which is made if it does not exist."""
-        return models.make(self, models.SHAPES[name].tiny() if self.quick else models.SHAPES[name])
+        return models.make(self.scratch, models.shape(name, self.quick), self.need_run)
 
 
 def processor_seconds():
@@ -107,9 +108,9 @@ def processor_seconds():
     return used.ru_utime + used.ru_stime
 
 
-def carry_out(stage, options, machine, results, plan):
-    """Runs one stage and stores what it found."""
-    begin, before, check = time.monotonic(), processor_seconds(), Check(options, machine, results, plan)
+def carry_out(stage, options, machine, results, plan, end=None):
+    """Runs one stage and stores what it found. A stage that is cut off at `end` (time.monotonic()) is skipped."""
+    begin, before, check = time.monotonic(), processor_seconds(), Check(options, machine, results, plan, end)
     status, reason = PASSED, stage.why_not(machine, options.quick)
     results.log(f"\n=== {stage.name}")
     try:
@@ -126,6 +127,8 @@ def carry_out(stage, options, machine, results, plan):
         results.log(traceback.format_exc())
     if status == PASSED and not all(one["ok"] for one in check.checks):
         status = FAILED
+    if status == FAILED and end is not None and time.monotonic() >= end:
+        status, reason = SKIPPED, "it was cut off when the time was over (--minutes)"
     result = {"status": status, "reason": reason, "seconds": round(time.monotonic() - begin, 1), "plan": plan,
               "processor_seconds": round(processor_seconds() - before, 1),
               "checks": check.checks, "figures": check.figures, "logs": check.logs if status == FAILED else []}

@@ -147,8 +147,8 @@ STAGES = [
     Stage("doctor", "trainer doctor finds nothing wrong and names the card", doctor, 0.3),
     Stage("nvrtc", "NVRTC compiles every kernel with no CUDA toolkit in sight", nvrtc, 0.5),
     Stage("unit-tests", "the tests OnAGpu: every kernel against the CPU's operator", unit_tests, 1),
-    Stage("memcheck", "the same tests under compute-sanitizer memcheck", sanitized("memcheck"), 3, needs_card=True, gigabytes=3),
 ]
 LAST = [
+    Stage("memcheck", "the same tests under compute-sanitizer memcheck", sanitized("memcheck"), 3, needs_card=True, gigabytes=3),
     Stage("racecheck", "the same tests under compute-sanitizer racecheck", sanitized("racecheck"), 5, needs_card=True, gigabytes=3),
 ]

@@ -151,15 +151,26 @@ def peer_case(check):
 
 
 def peer(check):
-    """trainer's run with recompute is that of the stage 8b-recompute."""
+    """Compiled by layer on a card only: on the CPU it would take a C++ compiler, and minutes."""
+    how = {"bf16_adapters": True, **({"compile": "layers"} if check.device == "cuda" else {})}
     figures = peers.measure(check, "8B LoRA", {**peer_case(check), "variants": [
-        {"name": "fp32 adapters"}, {"name": "bf16 adapters", "bf16_adapters": True},
-        {"name": "fp32 adapters, recompute", "recompute": True},
-        {"name": "bf16 adapters, recompute", "bf16_adapters": True, "recompute": True}]})
+        {"name": "fp32 adapters"}, {"name": "bf16 adapters, by layer", **how},
+        {"name": "bf16 adapters, by layer, ordered", **how, "ordered": True}]})
     ours = stored(check)
     theirs = figures["fp32 adapters"]
     training.expect_near(check, "ours and the peer's, the first loss", ours["losses"][:1], theirs["losses"][:1], BF16_FIRST)
     check.figure("first gradient's norm, ours and the peer's", [ours["grad_norms"][0], *theirs.get("grad_norms", [])[:1]])
+
+
+def peer_more(check):
+    peers.measure(check, "8B LoRA", {**peer_case(check), "variants": [
+        {"name": "bf16 adapters", "bf16_adapters": True}, {"name": "fp32 adapters, recompute", "recompute": True},
+        {"name": "bf16 adapters, recompute", "bf16_adapters": True, "recompute": True}]})
+
+
+def liger(check):
+    peers.measure(check, "8B LoRA, Liger", {**peer_case(check), "liger": True, "variants": [
+        {"name": "bf16 adapters", "bf16_adapters": True}]})
 
 
 def compiled(check):
@@ -168,17 +179,23 @@ def compiled(check):
 
 
 def stage(name, does, function, minutes, gigabytes=60, packages=()):
-    return Stage(name, does, function, minutes, needs_bf16=True, gigabytes=gigabytes, packages=packages)
+    return Stage(name, does, function, minutes, needs_bf16=True, gigabytes=gigabytes, packages=packages, models=(SHAPE,))
 
 
 FIRST = [
-    stage("8b-lora", "Qwen3-8B shape, LoRA r 16 on all linear layers, bf16, 2 x 2048: tok/s, planned and measured peak", lora, 1.8),
+    stage("8b-lora", "Qwen3-8B shape, LoRA r 16 on all linear layers, bf16, 2 x 2048: tok/s, planned and measured peak", lora, 1.2),
     stage("8b-recompute", "the same with all blocks recomputed: the same losses, less memory", recompute, 1),
     stage("8b-limit", "the same with memory.limit=24GB: it recovers, with the same losses", limited, 1.2, 40),
     stage("8b-repeat", "the same once more: the same bits", repeat, 1),
 ]
-PEER = [stage("8b-peer", "Transformers + PEFT on it: SDPA, fused AdamW, with and without recompute", peer, 2.5, 80,
-              ("transformers", "peft"))]
+PEER = [
+    stage("8b-peer", "Transformers + PEFT on it: SDPA, fused AdamW, as it is and compiled by layer, also in a fixed order", peer, 1.8, 80,
+          ("transformers", "peft")),
+    stage("8b-liger", "the same with Liger-Kernel", liger, 0.8, 80, ("transformers", "peft", "liger_kernel")),
+]
+PEER_MORE = [
+    stage("8b-peer-more", "Transformers + PEFT with bf16 adapters, and with recompute", peer_more, 2, 80, ("transformers", "peft")),
+]
 SETTINGS = [
     stage("8b-no-clearing", "memory.empty_cache_steps=0: tok/s", setting("empty_cache_steps=0", {"memory.empty_cache_steps": 0}), 0.8),
     stage("8b-segments", "memory.expandable_segments=false: tok/s", setting("expandable_segments=false",
@@ -191,5 +208,5 @@ SETTINGS = [
     stage("8b-packing", "samples of many lengths, packed, padded and in free order: the same losses, tok/s; plans", lengths, 3),
     stage("8b-dropout", "with dropout, recomputed and not: the same losses", dropout, 1.6),
     Stage("8b-compiled", "Transformers + PEFT with torch.compile", compiled, 5, needs_card=True, needs_bf16=True, gigabytes=80,
-          packages=("transformers", "peft")),
+          packages=("transformers", "peft"), models=(SHAPE,)),
 ]

@@ -110,9 +110,9 @@ def expect_moved(check, run, limit, plain):
 
 
 STAGES = [
-    Stage("repeat", "small models run twice: the same bits", repeat, 0.8, gigabytes=3),
-    Stage("kill-resume", "a run is killed and resumed: the bits of an undisturbed one", kill_and_resume, 0.6, gigabytes=3),
+    Stage("repeat", "small models run twice: the same bits", repeat, 0.8, gigabytes=3, models=("qwen3", "t5")),
+    Stage("kill-resume", "a run is killed and resumed: the bits of an undisturbed one", kill_and_resume, 0.6, gigabytes=3, models=("t5",)),
     Stage("two-runs", "two runs share the card: both get through, with the losses of one alone", two_at_once, 1, needs_bf16=True,
-          gigabytes=30),
-    Stage("cpu-fallback", "a run without room on the card goes on on the CPU", fall_back, 1.5, needs_card=True, gigabytes=12),
+          gigabytes=30, models=("qwen3-0.6b",)),
+    Stage("cpu-fallback", "a run without room on the card goes on on the CPU", fall_back, 1.5, needs_card=True, gigabytes=12, models=("qwen3-0.6b",)),
 ]

@@ -96,8 +96,8 @@ def savings(check):
 
 
 STAGES = [
-    Stage("tiny-qwen", "a tiny Qwen3 against the CPU, TF32 off, with kernels of ours and without", decoder, 1, gigabytes=3),
-    Stage("tiny-t5", "a tiny T5 against the CPU, TF32 off, with kernels of ours and without", seq2seq, 0.7, gigabytes=3),
+    Stage("tiny-qwen", "a tiny Qwen3 against the CPU, TF32 off, with kernels of ours and without", decoder, 1, gigabytes=3, models=("qwen3",)),
+    Stage("tiny-t5", "a tiny T5 against the CPU, TF32 off, with kernels of ours and without", seq2seq, 0.7, gigabytes=3, models=("t5",)),
     Stage("tiny-savings", "NF4, 8-bit AdamW and Adafactor against the CPU; offloaded runs have the bits of recomputed ones",
-          savings, 1, gigabytes=3),
+          savings, 1, gigabytes=3, models=("qwen3", "t5")),
 ]

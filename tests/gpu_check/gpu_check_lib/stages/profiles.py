@@ -51,8 +51,8 @@ def seq2seq_ours(check):
 PACKAGES = ("transformers", "peft")
 STAGES = [
     Stage("profile-8b", "the 20 kernels that take longest, launches and waits of a step, 8B LoRA", decoder_ours, 1,
-          needs_bf16=True, gigabytes=60),
+          needs_bf16=True, gigabytes=60, models=(decoder.SHAPE,)),
     Stage("profile-8b-peer", "the same of Transformers + PEFT", decoder_theirs, 1.2, needs_bf16=True, gigabytes=80,
-          packages=PACKAGES),
-    Stage("profile-t5", "the same of ours, T5-XL LoRA with dropout", seq2seq_ours, 1, needs_bf16=True, gigabytes=40),
+          packages=PACKAGES, models=(decoder.SHAPE,)),
+    Stage("profile-t5", "the same of ours, T5-XL LoRA with dropout", seq2seq_ours, 1, needs_bf16=True, gigabytes=40, models=(seq2seq.SHAPE,)),
 ]

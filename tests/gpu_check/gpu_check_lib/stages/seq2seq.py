@@ -56,7 +56,7 @@ def peer_lora(check):
 
 
 def stage(name, does, function, minutes, gigabytes, packages=()):
-    return Stage(name, does, function, minutes, needs_bf16=True, gigabytes=gigabytes, packages=packages)
+    return Stage(name, does, function, minutes, needs_bf16=True, gigabytes=gigabytes, packages=packages, models=(SHAPE,))
 
 
 STAGES = [
