@@ -1,4 +1,4 @@
-// The key/value cache of generation: keys and values of one attention in one layer.
+// The cache of generation: keys and values of the attention in one layer, or a recurrent layer's state.
 #pragma once
 
 #include <cstdint>
@@ -53,6 +53,10 @@ class KvCache {
                                            const CachePositions& positions);
   // Continues with these rows, int64 on the device.
   void select(const at::Tensor& rows);
+
+  // A recurrent layer's (GatedDeltaNet) instead: the inputs of its convolution before the next token, [batch,
+  // positions, columns], and its states, fp32 [batch, heads, key_dim, value_dim].
+  at::Tensor tail, states;
 
  private:
   static void write(at::Tensor& cache, const at::Tensor& x, const CachePositions& positions);

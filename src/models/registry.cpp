@@ -33,6 +33,7 @@ static const std::vector<Architecture>& architectures() {
       {"phi3", decoder(phi3_config), decoder_extras, "model.embed_tokens.weight"},
       {"qwen2", decoder(qwen2_config), decoder_extras, "model.embed_tokens.weight"},
       {"qwen3", decoder(qwen3_config), decoder_extras, "model.embed_tokens.weight"},
+      {"qwen3_5_text", decoder(qwen3_5_config), decoder_extras, "model.embed_tokens.weight"},
       {"smollm3", decoder(smollm3_config), decoder_extras, "model.embed_tokens.weight", {}, false, true},
   };
   return table;
