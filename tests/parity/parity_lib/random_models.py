@@ -137,11 +137,12 @@ def add_qwen3_5(draw, config):
     config["linear_value_head_dim"] = draw.choice([6, 8, 16, 24])
     sometimes(draw, config, "linear_conv_kernel_dim", [2, 3, 4, 5])
     sometimes(draw, config, "attention_bias", [True, False])
+    layers = config["num_hidden_layers"]
     if draw.random() < 0.5:
-        kinds = ["full_attention", "linear_attention"]
-        config["layer_types"] = [draw.choice(kinds) for _ in range(config["num_hidden_layers"])]
+        config["layer_types"] = [draw.choice(["full_attention", "linear_attention"]) for _ in range(layers)]
+        config["layer_types"][draw.randrange(layers)] = "full_attention"  # without one, Transformers cannot generate
     else:
-        sometimes(draw, config, "full_attention_interval", [1, 2, 3], 0.8)
+        config["full_attention_interval"] = draw.choice([1, 2, layers])
     rope = {"rope_type": "default", "rope_theta": draw.choice([100.0, 10000, 1e6])}
     sometimes(draw, rope, "partial_rotary_factor", [0.5, 1.0, 0.25])
     if draw.random() < 0.5:
