@@ -50,14 +50,14 @@ struct DecoderConfig {
   bool qkv_bias = false;     // q_proj, k_proj and v_proj have biases
   bool output_bias = false;  // o_proj has one
   bool mlp_bias = false;
-  bool qk_norm = false;             // RMSNorm over head_dim on queries and keys, before the rotary embedding
+  bool qk_norm = false;      // RMSNorm over head_dim on queries and keys, before the rotary embedding
   bool output_gate = false;  // q_proj gives each head's query and then a gate: sigmoid(gate) times its output
-  double attention_scale = 0.0;     // multiplies the scores
-  double attention_soft_cap = 0.0;  // c: scaled scores become c tanh(score / c); 0: no cap
-  double residual_scale = 1.0;      // multiplies what attention and feed-forward add
-  double logit_scale = 1.0;         // multiplies the logits
-  double logit_soft_cap = 0.0;      // the same for the scaled logits as for the scores
-  int64_t sliding_window = 0;       // positions that a sliding layer sees
+  double attention_scale = 0.0;        // multiplies the scores
+  double attention_soft_cap = 0.0;     // c: scaled scores become c tanh(score / c); 0: no cap
+  double residual_scale = 1.0;         // multiplies what attention and feed-forward add
+  double logit_scale = 1.0;            // multiplies the logits
+  double logit_soft_cap = 0.0;         // the same for the scaled logits as for the scores
+  int64_t sliding_window = 0;          // positions that a sliding layer sees
   std::vector<bool> sliding, rotated;  // by layer: sees only the window; queries and keys are rotated
   std::vector<bool> recurrent;         // by layer: Gated DeltaNet instead of attention; empty: none
   DeltaShape delta{};                  // of those layers

@@ -30,7 +30,8 @@ at::Tensor ends_of(const at::Tensor& x, const TokenRuns& runs, int64_t count) {
   const at::Tensor out = at::zeros({std::ssize(runs), count, x.size(1)}, x.options());
   for (size_t i = 0; i < runs.size(); i++) {
     const int64_t there = std::min(count, runs[i].tokens);
-    out[static_cast<int64_t>(i)].narrow(0, count - there, there)
+    out[static_cast<int64_t>(i)]
+        .narrow(0, count - there, there)
         .copy_(x.narrow(0, runs[i].first + runs[i].tokens - there, there));
   }
   return out;
@@ -95,7 +96,8 @@ at::Tensor GatedDeltaNet::go_on(DeltaInputs in, const TokenRuns& runs, const Dec
     const at::Tensor window = at::cat({cache.tail, in.qkv.unsqueeze(1)}, 1);  // [B, width, columns]
     TokenRuns windows;
     for (int64_t row = 0; row < window.size(0); row++) windows.push_back({row * width_, width_});
-    in.qkv = causal_conv(window.flatten(0, 1), weight, windows, /*silu=*/true).view(window.sizes())
+    in.qkv = causal_conv(window.flatten(0, 1), weight, windows, /*silu=*/true)
+                 .view(window.sizes())
                  .select(1, width_ - 1);
     in.first_states = cache.states;
     cache.tail = window.narrow(1, 1, width_ - 1);

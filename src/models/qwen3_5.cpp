@@ -28,9 +28,9 @@ static std::vector<bool> recurrent_layers(const nlohmann::json& c, int64_t num_l
     return type == "linear_attention" || type == "full_attention";
   };
   if (!types.is_array() || std::ssize(types) != num_layers || !std::ranges::all_of(types, is_known)) {
-    throw FormatError(concat("config.json: layer_types: must be a list with linear_attention or full_attention ",
-                             "for each of the ", num_layers, " layers (num_hidden_layers), is ",
-                             one_line(types.dump(), 100)));
+    throw FormatError(concat(
+        "config.json: layer_types: must be a list with linear_attention or full_attention ",
+        "for each of the ", num_layers, " layers (num_hidden_layers), is ", one_line(types.dump(), 100)));
   }
   for (const nlohmann::json& type : types) recurrent.push_back(type == "linear_attention");
   return recurrent;
@@ -57,7 +57,8 @@ DecoderConfig qwen3_5_config(const nlohmann::json& config) {
   facts.delta_conv_width = config_size(c, "linear_conv_kernel_dim");
   if (facts.delta.value_heads % facts.delta.key_heads != 0) {
     throw FormatError(
-        "config.json: linear_num_value_heads that is not a multiple of linear_num_key_heads is not supported");
+        "config.json: linear_num_value_heads that is not a multiple of linear_num_key_heads is not "
+        "supported");
   }
   if (facts.activation != Activation::silu)
     throw FormatError("config.json: hidden_act other than silu is not supported for this model_type");

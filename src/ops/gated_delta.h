@@ -1,6 +1,6 @@
 // The gated delta rule (Yang, Kautz, Hatamizadeh 2024), as Qwen3-Next and Qwen3.5 compute it (transformers,
-// torch_chunk_gated_delta_rule; flash-linear-attention, chunk_gated_delta_rule). A head has a state S [key_dim,
-// value_dim], and each token changes and reads it:
+// torch_chunk_gated_delta_rule; flash-linear-attention, chunk_gated_delta_rule). A head has a state S
+// [key_dim, value_dim], and each token changes and reads it:
 //   S = e^decay S;  S += k^T (beta (v - k S));  out = q S
 // with q and k divided by their 2-norm, and q by the root of key_dim. Samples begin with S = 0 and never see
 // each other.
@@ -45,8 +45,8 @@ struct DeltaResult {
   std::vector<at::Tensor> tensors() const { return {out, kept_states}; }
 };
 
-constexpr int64_t kDeltaChunk = 64;   // tokens whose effect on the state is computed at once
-constexpr int64_t kKeptChunks = 8;    // backward makes the states in between again
+constexpr int64_t kDeltaChunk = 64;  // tokens whose effect on the state is computed at once
+constexpr int64_t kKeptChunks = 8;   // backward makes the states in between again
 constexpr int64_t kKeptTokens = kKeptChunks * kDeltaChunk;
 
 // Computes in fp32. A run's numbers depend on the run alone.

@@ -212,7 +212,8 @@ void chunk_gradients(BackwardHead& w, const DeltaPlaces<T>& in, const T* grad, c
   through_products(w, state, g_state);
   pair_gradients(keys, c, w.g_a, w.g_p, w.g_beta, w.row_sums, w.column_sums);
   double g_b[kDeltaChunk] = {};  // of the summed decays
-  double of_last = static_cast<double>(c.last) * static_cast<double>(dot(state, g_state, key_columns * c.row));
+  double of_last =
+      static_cast<double>(c.last) * static_cast<double>(dot(state, g_state, key_columns * c.row));
   T* const g_values = to.qkv + token * s.columns() + 2 * s.keys() + head * s.value_dim;
   for (int64_t i = 0; i < keys.tokens; i++) {
     const int64_t at = i * c.row;
@@ -241,7 +242,8 @@ void run_head_back(float* memory, const DeltaPlaces<T>& in, const T* grad, const
                    const TokenRun& run, int64_t head, const float* kept) {
   const DeltaShape& s = in.shape;
   BackwardHead w(memory, s);
-  const int64_t stored = s.key_dim * s.value_dim, chunks = chunks_of(run.tokens), first_head = head * s.group();
+  const int64_t stored = s.key_dim * s.value_dim, chunks = chunks_of(run.tokens),
+                first_head = head * s.group();
   const auto read = [&](int64_t chunk) {
     const int64_t token = run.first + chunk * kDeltaChunk;
     read_keys(in, w.keys, head, token, std::min(kDeltaChunk, run.first + run.tokens - token));

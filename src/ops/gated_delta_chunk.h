@@ -50,11 +50,11 @@ struct ChunkKeys {
         k_scale(memory.take(kDeltaChunk)),
         q_scale(memory.take(kDeltaChunk)) {}
 
-  int64_t row;                 // distance of rows in k and q
-  float *k, *q;                // [tokens, key_dim]
-  float* kt;                   // k^T
-  float *kk, *qk;              // k k^T, q k^T
-  float *k_scale, *q_scale;    // k and q were multiplied by these
+  int64_t row;                   // distance of rows in k and q
+  float *k, *q;                  // [tokens, key_dim]
+  float* kt;                     // k^T
+  float *kk, *qk;                // k k^T, q k^T
+  float *k_scale, *q_scale;      // k and q were multiplied by these
   int64_t tokens = 0, rows = 0;  // rows: with padding
 };
 
@@ -74,10 +74,10 @@ struct ChunkValues {
         decayed(memory.take(kDeltaChunk)),
         rest(memory.take(kDeltaChunk)) {}
 
-  int64_t row;            // distance of rows in v, ks, qs, n
-  float *v, *ks, *qs, *n;  // [tokens, value_dim]
-  float *d, *a, *p;       // e^(b_i - b_j); A without its diagonal; P
-  float* kd;              // e^(b_last - b) K
+  int64_t row;                   // distance of rows in v, ks, qs, n
+  float *v, *ks, *qs, *n;        // [tokens, value_dim]
+  float *d, *a, *p;              // e^(b_i - b_j); A without its diagonal; P
+  float* kd;                     // e^(b_last - b) K
   float *beta, *decayed, *rest;  // of each token; e^b; e^(b_last - b)
   float last = 1.0f;             // e^b_last
   double b[kDeltaChunk] = {};

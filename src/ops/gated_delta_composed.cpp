@@ -1,10 +1,11 @@
-// The gated delta rule and the causal convolution composed of LibTorch's operators, for a GPU. Differentiable;
-// nothing in it sums in a free order.
+// The gated delta rule and the causal convolution composed of LibTorch's operators, for a GPU.
+// Differentiable; nothing in it sums in a free order.
 #include <algorithm>
 #include <numeric>
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include "ops/causal_conv.h"
 #include "ops/gated_delta.h"
@@ -101,6 +102,30 @@ at::Tensor by_head(const at::Tensor& x, int64_t heads) {
   return x.to(at::kFloat).unflatten(2, {heads, x.size(2) / heads}).transpose(1, 2);
 }
 
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// a^-1 right for unit lower triangular matrices, of which only what is below the diagonal is read. LibTorch's
+// operator has no form for meta.
+struct SolveUnitLower : torch::autograd::Function<SolveUnitLower> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& a, const at::Tensor& right) {
+    const at::Tensor x = solve(a, right, /*upper=*/false);
+    ctx->save_for_backward({a, x});
+    return x;
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor g = solve(saved[0].transpose(2, 3), grads[0], /*upper=*/true);
+    return {at::matmul(g, saved[1].transpose(2, 3)).neg_().tril_(-1), g};
+  }
+
+ private:
+  static at::Tensor solve(const at::Tensor& a, const at::Tensor& right, bool upper) {
+    if (right.is_meta()) return at::empty_like(right);
+    return at::linalg_solve_triangular(a, right, upper, /*left=*/true, /*unitriangular=*/true);
+  }
+};
+
 at::Tensor states_in_order(const at::Tensor& states, const std::vector<int64_t>& order) {
   return states.index_select(0, at::tensor(order, at::kLong).to(states.device()));
 }
@@ -142,26 +167,26 @@ DeltaResult gated_delta_composed(const DeltaInputs& in, const DeltaShape& shape,
   const at::Tensor q = of_value_heads(unit(by_head(parts[0], shape.key_heads)) * scale);
   const at::Tensor k = of_value_heads(unit(by_head(parts[1], shape.key_heads)));
   const at::Tensor v = by_head(parts[2], shape.value_heads);
-  const at::Tensor beta = in_chunks(in.beta, runs, order).transpose(1, 2).unsqueeze(3);  // [chunks, heads, 64, 1]
-  const at::Tensor b = in_chunks(in.decay, runs, order).transpose(1, 2).cumsum(2);       // [chunks, heads, 64]
+  const at::Tensor beta =
+      in_chunks(in.beta, runs, order).transpose(1, 2).unsqueeze(3);                 // [chunks, heads, 64, 1]
+  const at::Tensor b = in_chunks(in.decay, runs, order).transpose(1, 2).cumsum(2);  // [chunks, heads, 64]
   const at::Tensor later = at::ones({kDeltaChunk, kDeltaChunk}, b.options().dtype(at::kBool)).triu(1);
   const at::Tensor d = (b.unsqueeze(3) - b.unsqueeze(2)).masked_fill(later, -INFINITY).exp();
   const at::Tensor a = at::matmul(k * beta, k.transpose(2, 3)) * d, p = at::matmul(q, k.transpose(2, 3)) * d;
-  const auto solved = [&](const at::Tensor& right) {
-    return at::linalg_solve_triangular(a, right, /*upper=*/false, /*left=*/true, /*unitriangular=*/true);
-  };
   const at::Tensor decayed = b.exp().unsqueeze(3), end = b.narrow(2, kDeltaChunk - 1, 1);
-  const at::Tensor written = solved(v * beta), read = solved(k * beta * decayed);
+  const std::vector<at::Tensor> solved = SolveUnitLower::apply(a, at::cat({v * beta, k * beta * decayed}, 3))
+                                             .split_with_sizes({shape.value_dim, shape.key_dim}, 3);
   const at::Tensor q_read = q * decayed, k_kept = k * (end - b).exp().unsqueeze(3);
   const at::Tensor kept = end.exp().unsqueeze(3);  // [chunks, heads, 1, 1]
   const std::vector<int64_t> run_order(order.by_length.begin(), order.by_length.end());
-  at::Tensor state = in.first_states.defined()
-                         ? states_in_order(in.first_states, run_order)
-                         : at::zeros({std::ssize(runs), shape.value_heads, shape.key_dim, shape.value_dim}, b.options());
+  at::Tensor state =
+      in.first_states.defined()
+          ? states_in_order(in.first_states, run_order)
+          : at::zeros({std::ssize(runs), shape.value_heads, shape.key_dim, shape.value_dim}, b.options());
   std::vector<at::Tensor> out, last;
   const auto by_step = [&](const at::Tensor& x) { return x.split_with_sizes(order.active); };
-  const auto n = by_step(written), r = by_step(read), qs = by_step(q_read), ps = by_step(p), ks = by_step(k_kept),
-             keeps = by_step(kept);
+  const auto n = by_step(solved[0]), r = by_step(solved[1]), qs = by_step(q_read), ps = by_step(p),
+             ks = by_step(k_kept), keeps = by_step(kept);
   for (size_t step = 0; step < order.active.size(); step++) {
     const int64_t ended = state.size(0) - order.active[step];
     if (ended > 0) {

@@ -14,7 +14,8 @@ namespace {
 
 // One key head of one run, chunk by chunk, with all of its value heads.
 struct ForwardHead {
-  ForwardHead(float* memory, const DeltaShape& shape) : memory_(memory), keys(memory_, shape), values(memory_, shape) {
+  ForwardHead(float* memory, const DeltaShape& shape)
+      : memory_(memory), keys(memory_, shape), values(memory_, shape) {
     out = memory_.take(kDeltaChunk * values.row);
     states = memory_.take(shape.group() * state_size(shape));
   }
@@ -93,8 +94,8 @@ DeltaResult gated_delta_cpu(const DeltaInputs& in, const DeltaShape& shape, cons
     float* const last = wants_last_states ? result.last_states.mutable_data_ptr<float>() : nullptr;
     for_runs_and_heads(runs, shape.key_heads, memory, [&](float* own, int64_t run, int64_t head) {
       const int64_t at = run * all + head * of_key;
-      run_head(own, places, runs[static_cast<size_t>(run)], head, first == nullptr ? nullptr : first + at, out,
-               kept + first_kept[static_cast<size_t>(run)] * all + head * of_key,
+      run_head(own, places, runs[static_cast<size_t>(run)], head, first == nullptr ? nullptr : first + at,
+               out, kept + first_kept[static_cast<size_t>(run)] * all + head * of_key,
                last == nullptr ? nullptr : last + at);
     });
   });

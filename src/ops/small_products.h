@@ -12,7 +12,9 @@ namespace {
 
 // Rows must be a multiple of kSmallRows and columns of kSmallColumns; buffers are padded with zeros.
 constexpr int64_t kSmallRows = 8, kSmallColumns = 16;
-constexpr int64_t padded_columns(int64_t n) { return (n + kSmallColumns - 1) / kSmallColumns * kSmallColumns; }
+constexpr int64_t padded_columns(int64_t n) {
+  return (n + kSmallColumns - 1) / kSmallColumns * kSmallColumns;
+}
 // The distance of rows in such a buffer: with a power of two they would compete for a few lines of the cache.
 constexpr int64_t row_distance(int64_t columns) { return padded_columns(columns) + kSmallColumns; }
 

@@ -1,4 +1,6 @@
 // The gated delta rule and the causal convolution, compared with their definitions, token by token in fp64.
+#include "ops/gated_delta.h"
+
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
@@ -6,7 +8,6 @@
 #include "device/target_device.h"
 #include "nn/gated_delta_rule.h"
 #include "ops/causal_conv.h"
-#include "ops/gated_delta.h"
 #include "support/planned_bytes.h"
 #include "support/reference.h"
 
@@ -26,7 +27,8 @@ at::Tensor by_definition(const Tensors& in, const DeltaShape& s, const TokenRuns
     for (int64_t t = run.first; t < run.first + run.tokens; t++) {
       const at::Tensor kt = k[t].repeat_interleave(s.group(), 0), qt = q[t].repeat_interleave(s.group(), 0);
       state = state * in[1][t].exp().view({-1, 1, 1});
-      const at::Tensor known = (state * kt.unsqueeze(2)).sum(1), change = (v[t] - known) * in[2][t].unsqueeze(1);
+      const at::Tensor known = (state * kt.unsqueeze(2)).sum(1),
+                       change = (v[t] - known) * in[2][t].unsqueeze(1);
       state = state + kt.unsqueeze(2) * change.unsqueeze(1);
       rows[static_cast<size_t>(t)] = (state * qt.unsqueeze(2)).sum(1).flatten();
     }
@@ -85,7 +87,8 @@ TEST(GatedDelta, ValueAndEveryGradientAreTheDefinitions) {
     const at::Tensor weight = Random(8).normal({c.tokens, c.shape.values()});
     const auto definition = [&](const Tensors& t) { return whole_definition(t, c); };
     const Tensors exact = value_and_gradients(definition, in, weight, at::kDouble);
-    const Tensors own = value_and_gradients([&](const Tensors& t) { return whole(t, c); }, in, weight, at::kFloat);
+    const Tensors own =
+        value_and_gradients([&](const Tensors& t) { return whole(t, c); }, in, weight, at::kFloat);
     for (size_t i = 0; i < own.size(); i++) EXPECT_LE(relative_difference(own[i], exact[i]), 2e-6) << i;
   }
 }
@@ -111,7 +114,9 @@ TEST(GatedDelta, ARunHasTheSameBitsAloneAndAmongOthersOnAnyNumberOfThreads) {
   const Case c = cases()[1];
   const Tensors in = inputs_of(c);
   const at::Tensor weight = Random(8).normal({c.tokens, c.shape.values()});
-  const auto part = [](const at::Tensor& x, const TokenRun& run) { return x.narrow(0, run.first, run.tokens); };
+  const auto part = [](const at::Tensor& x, const TokenRun& run) {
+    return x.narrow(0, run.first, run.tokens);
+  };
   const Tensors together =
       value_and_gradients([&](const Tensors& t) { return whole(t, c); }, in, weight, at::kFloat);
   const int threads = at::get_num_threads();
@@ -157,8 +162,8 @@ TEST(GatedDelta, InBf16ItIsRoundedOnlyWhereATensorIs) {
   Tensors in = inputs_of(c);
   for (const size_t i : {0, 3}) in[i] = in[i].to(at::kBFloat16);
   const at::Tensor mixed = causal_conv(in[0], in[3], c.runs, /*silu=*/true);
-  const at::Tensor exact = by_definition(
-      {mixed.to(at::kDouble), in[1].to(at::kDouble), in[2].to(at::kDouble)}, c.shape, c.runs);
+  const at::Tensor exact =
+      by_definition({mixed.to(at::kDouble), in[1].to(at::kDouble), in[2].to(at::kDouble)}, c.shape, c.runs);
   const at::Tensor own = gated_delta({mixed, in[1], in[2]}, c.shape, c.runs, false).out;
   const double rounding = relative_difference(exact.to(at::kBFloat16), exact);
   EXPECT_LE(relative_difference(own, exact), 1.01 * rounding);
