@@ -76,6 +76,13 @@ const std::map<std::string_view, Names>& of_family() {
       {"phi3", {"embd_pdrop", "resid_pdrop"}},
       {"qwen2", {"max_window_layers", "use_sliding_window"}},
       {"qwen3", {"attention_bias", "max_window_layers", "use_sliding_window"}},
+      {"qwen3_5_text",
+       {"attention_bias", "full_attention_interval", "linear_conv_kernel_dim", "linear_key_head_dim",
+        "linear_num_key_heads", "linear_num_value_heads", "linear_value_head_dim",
+        // Transformers does not read these: the gate and the type of the states are as its code has them, and
+        // the head of further tokens is left out.
+        "attn_output_gate", "mamba_ssm_dtype", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings",
+        "output_gate_type"}},
       {"smollm3",
        {"attention_bias", "max_window_layers", "mlp_bias", "no_rope_layer_interval", "no_rope_layers",
         "use_sliding_window"}}};

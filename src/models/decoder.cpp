@@ -12,7 +12,7 @@ namespace trainer {
 
 DecoderAttention::DecoderAttention(const DecoderConfig& c, size_t layer)
     : qkv_(*this, c.hidden_size,
-           {{"q_proj", c.num_heads * c.head_dim},
+           {{"q_proj", c.num_heads * c.head_dim * (c.output_gate ? 2 : 1)},
             {"k_proj", c.num_kv_heads * c.head_dim},
             {"v_proj", c.num_kv_heads * c.head_dim}},
            c.fused_qkv, c.qkv_bias),
@@ -20,6 +20,7 @@ DecoderAttention::DecoderAttention(const DecoderConfig& c, size_t layer)
       head_dim_(c.head_dim),
       window_(c.sliding[layer] ? c.sliding_window : 0),
       rotated_(c.rotated[layer]),
+      gated_(c.output_gate),
       scale_(c.attention_scale),
       soft_cap_(c.attention_soft_cap) {
   add("o_proj", o_proj_);
@@ -34,18 +35,17 @@ std::vector<std::string> DecoderAttention::default_lora_targets() const {
   return query == value ? std::vector{query} : std::vector{query, value};
 }
 
-// q and k [B, S, heads * K] -> [B, heads, S, K]
+// -> [B, heads, S, K]
 std::pair<at::Tensor, at::Tensor> DecoderAttention::positioned(const at::Tensor& q, const at::Tensor& k,
                                                                const DecoderPass& pass) const {
-  const at::Tensor q_heads = q.unflatten(2, {-1, head_dim_}), k_heads = k.unflatten(2, {-1, head_dim_});
   const RmsNorm *norm_q = q_norm_ ? &*q_norm_ : nullptr, *norm_k = k_norm_ ? &*k_norm_ : nullptr;
   if (rotated_) {
-    return Rotary::apply(q_heads, k_heads, norm_q, norm_k, window_ > 0 ? pass.sliding_rotary : pass.rotary);
+    return Rotary::apply(q, k, norm_q, norm_k, window_ > 0 ? pass.sliding_rotary : pass.rotary);
   }
   const auto normed = [](const RmsNorm* norm, const at::Tensor& x) {
     return (norm != nullptr ? norm->forward(x) : x).transpose(1, 2);
   };
-  return {normed(norm_q, q_heads), normed(norm_k, k_heads)};
+  return {normed(norm_q, q), normed(norm_k, k)};
 }
 
 at::Tensor DecoderAttention::mix(const AttentionInputs& in, const DecoderPass& pass) const {
@@ -67,8 +67,11 @@ at::Tensor DecoderAttention::mix_cached(const AttentionInputs& in, const Decoder
 at::Tensor DecoderAttention::forward(const at::Tensor& x, const DecoderPass& pass, KvCache* cache) const {
   AttentionInputs in;
   const std::vector<at::Tensor> qkv = qkv_.forward(x, pass.rows, *pass.context);
-  std::tie(in.q, in.k) = positioned(qkv[0], qkv[1], pass);
-  in.v = qkv[2].unflatten(2, {-1, head_dim_}).transpose(1, 2);
+  const auto heads = [&](const at::Tensor& x) { return x.unflatten(2, {-1, head_dim_}); };
+  // With a gate, the heads of queries are twice as wide.
+  const at::Tensor q_and_gate = gated_ ? qkv[0].unflatten(2, {-1, 2, head_dim_}) : at::Tensor();
+  std::tie(in.q, in.k) = positioned(gated_ ? q_and_gate.select(3, 0) : heads(qkv[0]), heads(qkv[1]), pass);
+  in.v = heads(qkv[2]).transpose(1, 2);
   in.scale = scale_;
   in.free_order = pass.context->free_order;
   if (pass.cache_rows != nullptr && !pass.first_row)
@@ -84,7 +87,9 @@ at::Tensor DecoderAttention::forward(const at::Tensor& x, const DecoderPass& pas
   } else if (cache != nullptr) {
     cache->fill(in.k, in.v);
   }
-  return o_proj_.forward(mix(in, pass).transpose(1, 2).flatten(2), pass.rows, *pass.context);
+  at::Tensor out = mix(in, pass).transpose(1, 2);
+  if (gated_) out = gated_activation(Activation::sigmoid, q_and_gate.select(3, 1), out);
+  return o_proj_.forward(out.flatten(2), pass.rows, *pass.context);
 }
 
 DecoderMlp::DecoderMlp(const DecoderConfig& c)
@@ -199,7 +204,9 @@ DecoderPass Decoder::start(const ForwardContext& context, const MicroBatch& batc
                            const at::Tensor& h) const {
   if (!batch.packed) {
     const at::Tensor positions = at::arange(h.size(1), batch.slots.options());
-    return start(context, batch.slots, h, positions, batch.lengths);
+    DecoderPass pass = start(context, batch.slots, h, positions, batch.lengths);
+    pass.lengths = batch.lengths;
+    return pass;
   }
   const PackedRow& row = *batch.packed;
   DecoderPass pass{&context, row_keys(row.slots, row.positions)};

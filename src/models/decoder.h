@@ -40,6 +40,7 @@ struct DecoderPass {
   std::optional<int64_t> first_row{};
   // With packing: the sequences of the row; then there are no masks.
   std::optional<Sequences> packed{};
+  std::vector<int64_t> lengths{};  // of padded rows, unless the pass has positions
 };
 
 // The part of a layer in which positions see each other (DecoderConfig::mixer).
@@ -60,7 +61,7 @@ class DecoderAttention : public Mixer {
   std::vector<std::string> default_lora_targets() const override;
 
  private:
-  // The heads of queries and keys with their norms and the rotary embedding.
+  // The heads of queries and keys, [B, S, heads, K], with their norms and the rotary embedding.
   std::pair<at::Tensor, at::Tensor> positioned(const at::Tensor& q, const at::Tensor& k,
                                                const DecoderPass& pass) const;
 
@@ -73,7 +74,7 @@ class DecoderAttention : public Mixer {
   Linear o_proj_;
   std::optional<RmsNorm> q_norm_, k_norm_;
   int64_t head_dim_, window_;  // window 0: none
-  bool rotated_;
+  bool rotated_, gated_;
   double scale_, soft_cap_;
 };
 

@@ -14,6 +14,7 @@
 #include "nn/norm.h"
 #include "nn/rotary.h"
 #include "ops/activation.h"
+#include "ops/gated_delta.h"
 
 namespace trainer {
 
@@ -49,14 +50,18 @@ struct DecoderConfig {
   bool qkv_bias = false;     // q_proj, k_proj and v_proj have biases
   bool output_bias = false;  // o_proj has one
   bool mlp_bias = false;
-  bool qk_norm = false;             // RMSNorm over head_dim on queries and keys, before the rotary embedding
-  double attention_scale = 0.0;     // multiplies the scores
-  double attention_soft_cap = 0.0;  // c: scaled scores become c tanh(score / c); 0: no cap
-  double residual_scale = 1.0;      // multiplies what attention and feed-forward add
-  double logit_scale = 1.0;         // multiplies the logits
-  double logit_soft_cap = 0.0;      // the same for the scaled logits as for the scores
-  int64_t sliding_window = 0;       // positions that a sliding layer sees
+  bool qk_norm = false;      // RMSNorm over head_dim on queries and keys, before the rotary embedding
+  bool output_gate = false;  // q_proj gives each head's query and then a gate: sigmoid(gate) times its output
+  double attention_scale = 0.0;        // multiplies the scores
+  double attention_soft_cap = 0.0;     // c: scaled scores become c tanh(score / c); 0: no cap
+  double residual_scale = 1.0;         // multiplies what attention and feed-forward add
+  double logit_scale = 1.0;            // multiplies the logits
+  double logit_soft_cap = 0.0;         // the same for the scaled logits as for the scores
+  int64_t sliding_window = 0;          // positions that a sliding layer sees
   std::vector<bool> sliding, rotated;  // by layer: sees only the window; queries and keys are rotated
+  std::vector<bool> recurrent;         // by layer: Gated DeltaNet instead of attention; empty: none
+  DeltaShape delta{};                  // of those layers
+  int64_t delta_conv_width = 0;
   // Functions that build the parts of a layer.
   std::unique_ptr<Mixer> (*mixer)(const DecoderConfig& config, size_t layer) = make_attention;
   std::unique_ptr<FeedForward> (*feed_forward)(const DecoderConfig& config, size_t layer) = make_mlp;
@@ -114,6 +119,7 @@ DecoderConfig mistral_config(const nlohmann::json& config);
 DecoderConfig phi3_config(const nlohmann::json& config);
 DecoderConfig qwen2_config(const nlohmann::json& config);
 DecoderConfig qwen3_config(const nlohmann::json& config);
+DecoderConfig qwen3_5_config(const nlohmann::json& config);
 DecoderConfig smollm3_config(const nlohmann::json& config);
 
 }  // namespace trainer

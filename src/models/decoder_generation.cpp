@@ -9,15 +9,15 @@
 
 namespace trainer {
 
-// On the CPU the caches have slots (models/cache_rows.h), and prompts can be added; on a GPU a row for each
-// prompt.
+// On the CPU the caches have slots (models/cache_rows.h), and prompts can be added; on a GPU, and where layers
+// keep a state instead of keys, a row for each prompt.
 class DecoderGeneration : public Generation {
  public:
   DecoderGeneration(const Decoder& model, const MicroBatch& prompts)
       : model_(model),
         prompts_(prompts),
         slots_(prompts.slots),
-        in_slots_(target_of(slots_.device()) == c10::kCPU),
+        in_slots_(target_of(slots_.device()) == c10::kCPU && model.c_.recurrent.empty()),
         positions_(prompts.input_lengths, prompts.lengths),
         caches_(model.body_.layers.size()) {}
 

@@ -94,8 +94,9 @@ std::pair<at::Tensor, at::Tensor> KvCache::append(const at::Tensor& k, const at:
 }
 
 void KvCache::select(const at::Tensor& rows) {
-  k_ = k_.index_select(0, rows);
-  v_ = v_.index_select(0, rows);
+  for (at::Tensor* part : {&k_, &v_, &tail, &states}) {
+    if (part->defined()) *part = part->index_select(0, rows);
+  }
 }
 
 void KvCache::make_room(const CacheRows& rows, const at::Tensor& like) {

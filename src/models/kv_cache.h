@@ -1,4 +1,4 @@
-// The key/value cache of generation: keys and values of one attention in one layer.
+// The cache of generation: keys and values of the attention in one layer, or a recurrent layer's state.
 #pragma once
 
 #include <cstdint>
@@ -62,6 +62,10 @@ class KvCache {
   // nothing.
   void put(const CacheRows& rows, int64_t first, const at::Tensor& k, const at::Tensor& v, bool packed);
   CachedKeys keys(const CacheRows& rows, const at::Tensor& like);
+
+  // A recurrent layer's (GatedDeltaNet) instead: the inputs of its convolution before the next token, [batch,
+  // positions, columns], and its states, fp32 [batch, heads, key_dim, value_dim].
+  at::Tensor tail, states;
 
  private:
   void make_room(const CacheRows& rows, const at::Tensor& like);

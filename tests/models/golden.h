@@ -140,6 +140,8 @@ inline const std::vector<std::string>& golden_names() {
                                               "phi3_lora",
                                               "phi3_dora",
                                               "phi3_window",
+                                              "qwen3_5",
+                                              "qwen3_5_lora",
                                               "granite",
                                               "granite_lora"};
   return names;

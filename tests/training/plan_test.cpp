@@ -109,6 +109,13 @@ std::vector<Family> families() {
           {"gemma2", decoder({{"model_type", "gemma2"}, {"sliding_window", 64}, {"head_dim", 32}})},
           {"gemma3", decoder({{"model_type", "gemma3_text"}, {"sliding_window", 64}, {"head_dim", 64}})},
           {"phi3", decoder({{"model_type", "phi3"}, {"pad_token_id", 0}, {"partial_rotary_factor", 0.75}})},
+          {"qwen3_5", decoder({{"model_type", "qwen3_5_text"},
+                               {"head_dim", 64},
+                               {"full_attention_interval", 2},
+                               {"linear_num_key_heads", 4},
+                               {"linear_num_value_heads", 8},
+                               {"linear_key_head_dim", 32},
+                               {"linear_value_head_dim", 32}})},
           {"granite", decoder({{"model_type", "granite"}, {"residual_multiplier", 0.22}})}};
 }
 

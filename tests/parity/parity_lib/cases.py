@@ -87,6 +87,8 @@ FP32_CASES = [
     Case("phi3_dora", "phi3_window", LORA_ALL | {"use_dora": True}, schedule="cosine"),
     Case("granite", "granite", kind="text", changes=PACKED),
     Case("granite_lora", "granite", LORA_ALL, changes=OTHER_CUT),
+    Case("qwen3_5", "qwen3_5", kind="chat", changes=OTHER_CUT),
+    Case("qwen3_5_packed_lora", "qwen3_5", LORA_ALL, changes=PACKED),
 ]
 
 # As T5 was trained, but with a warm-up. More steps amplify rounding, Hugging Face's too, beyond the bound of gradient norms.

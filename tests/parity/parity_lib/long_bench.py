@@ -20,6 +20,10 @@ DECODER_SIZES = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layer
 OTHERS = {"qwen2": tiny_models.rope(1e6), "qwen3": {"head_dim": 48}}
 OTHERS["umt5"] = {"dense_act_fn": "gelu_new", "tie_word_embeddings": False}
 OTHERS["mistral"] = tiny_models.rope(1e4) | {"sliding_window": 12, "rms_norm_eps": 1e-5}
+OTHERS["qwen3_5"] = {"hidden_size": 448, "intermediate_size": 1024, "head_dim": 64}  # 20 million parameters
+OTHERS["qwen3_5"] |= {"layer_types": ["linear_attention", "linear_attention", "full_attention"]}
+OTHERS["qwen3_5"] |= {"linear_num_key_heads": 4, "linear_num_value_heads": 8}
+OTHERS["qwen3_5"] |= {"linear_key_head_dim": 64, "linear_value_head_dim": 64}
 T5_VOCABULARY, DECODER_VOCABULARY = 32128, 32000
 SETTINGS = {"training.batch_size": 4, "training.eval_batch_size": 8}
 

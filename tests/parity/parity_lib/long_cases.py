@@ -60,6 +60,7 @@ CASES = [
     lora("llama", "linear", DECODER_DEFAULT),
     full("mistral", "linear", kind="text"),
     lora("mistral", "cosine", ALL_LINEAR, label_smoothing=0.1),
+    lora("qwen3_5", "cosine", ALL_LINEAR),
 ]
 
 

@@ -8,7 +8,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
 from . import tiny_models
 
-DECODERS = ["llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma2", "gemma3_text", "phi3", "granite"]
+DECODERS = ["llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma2", "gemma3_text", "phi3", "granite", "qwen3_5_text"]
 ENCODER_DECODERS = ["t5", "mt5", "umt5"]
 FAMILIES = DECODERS + ENCODER_DECODERS
 VOCABULARY = 61
@@ -127,6 +127,29 @@ def add_granite(draw, config):
     sometimes(draw, config, "logits_scaling", [2, 0.7, 8.0], 0.8)
 
 
+def add_qwen3_5(draw, config):
+    """Sizes and order of its recurrent layers, and its rotary embedding, which has the three axes of an image."""
+    config["hidden_act"] = "silu"
+    config["head_dim"] = draw.choice([8, 16, 24])
+    config["linear_num_key_heads"] = draw.choice([1, 2])
+    config["linear_num_value_heads"] = config["linear_num_key_heads"] * draw.choice([1, 2, 3])
+    config["linear_key_head_dim"] = draw.choice([6, 8, 16, 20])
+    config["linear_value_head_dim"] = draw.choice([6, 8, 16, 24])
+    sometimes(draw, config, "linear_conv_kernel_dim", [2, 3, 4, 5])
+    sometimes(draw, config, "attention_bias", [True, False])
+    layers = config["num_hidden_layers"]
+    if draw.random() < 0.5:
+        config["layer_types"] = [draw.choice(["full_attention", "linear_attention"]) for _ in range(layers)]
+        config["layer_types"][draw.randrange(layers)] = "full_attention"  # without one, Transformers cannot generate
+    else:
+        config["full_attention_interval"] = draw.choice([1, 2, layers])
+    rope = {"rope_type": "default", "rope_theta": draw.choice([100.0, 10000, 1e6])}
+    sometimes(draw, rope, "partial_rotary_factor", [0.5, 1.0, 0.25])
+    if draw.random() < 0.5:
+        rope |= {"mrope_section": [11, 11, 10], "mrope_interleaved": True}
+    config["rope_parameters"] = rope
+
+
 def decoder_config(draw, family):
     heads = draw.choice([2, 4])
     config = {
@@ -180,6 +203,9 @@ def decoder_config(draw, family):
         return config
     if family == "granite":
         add_granite(draw, config)
+    if family == "qwen3_5_text":
+        add_qwen3_5(draw, config)
+        return config
     rope = add_phi3(draw, config) if family == "phi3" else rope_of(draw, config["max_position_embeddings"])
     spell_rope(draw, config, rope, draw.choice(thetas))
     return config
@@ -223,11 +249,11 @@ def make(draw, family, folder):
     model = kind.from_config(AutoConfig.from_pretrained(folder))
     tensors = {}
     scale = 0.5 if family in ENCODER_DECODERS else 0.3 if config["tie_word_embeddings"] else 1.0
-    gemma = family.startswith("gemma")
-    if gemma:
+    plus_one = family.startswith("gemma") or family == "qwen3_5_text"
+    if family.startswith("gemma"):
         scale *= 0.5  # the embedding is multiplied by the root of hidden_size
     for name, parameter in model.named_parameters():
-        tensors[name] = tiny_models.spread(name, parameter, scale, norm_offset=float(gemma)).detach().contiguous()
+        tensors[name] = tiny_models.spread(name, parameter, scale, norm_offset=float(plus_one)).detach().contiguous()
     if family in ENCODER_DECODERS and draw.random() < 0.5:
         tensors["lm_head.weight"] = torch.randn(tensors["shared.weight"].shape) / config["d_model"] ** 0.5
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})

@@ -22,6 +22,8 @@ from transformers import (
     Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
+    Qwen3_5ForCausalLM,
+    Qwen3_5TextConfig,
     T5Config,
     T5ForConditionalGeneration,
     UMT5Config,
@@ -86,6 +88,11 @@ def model_config(family, vocab_size, **changes):
         stretched = {"rope_type": "dynamic", "rope_theta": 100.0, "factor": 2.0}
         sizes |= {"rope_parameters": stretched, "max_position_embeddings": 16, "head_dim": 12, "attention_bias": True}
         return Qwen3Config(**sizes | {"tie_word_embeddings": True} | changes)
+    if family == "qwen3_5":  # a recurrent layer and one of attention; twice as many value heads; a part of heads rotated
+        sizes |= {"head_dim": 12, "layer_types": ["linear_attention", "full_attention"], "linear_num_key_heads": 2}
+        sizes |= {"linear_num_value_heads": 4, "linear_key_head_dim": 12, "linear_value_head_dim": 10}
+        rotated = {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.5}
+        return Qwen3_5TextConfig(**sizes | {"rope_parameters": rotated, "tie_word_embeddings": True} | changes)
     if family == "phi3":  # a part of each head is rotated, by the long factors in the texts of more than 16 tokens
         longrope = {"rope_type": "longrope", "rope_theta": 100.0, "partial_rotary_factor": 0.75}
         pairs = (sizes | changes)["hidden_size"] // sizes["num_attention_heads"] * 3 // 4 // 2
@@ -123,6 +130,7 @@ MODEL_CLASSES = {
     "mistral": MistralForCausalLM,
     "qwen2_yarn": Qwen2ForCausalLM,
     "qwen3_dynamic": Qwen3ForCausalLM,
+    "qwen3_5": Qwen3_5ForCausalLM,
     "umt5": UMT5ForConditionalGeneration,
     "gemma2": Gemma2ForCausalLM,
     "gemma3": Gemma3ForCausalLM,
@@ -137,6 +145,12 @@ def spread(name, parameter, embedding_scale, norm_offset=0.0):
     shape = parameter.shape
     if "relative_attention_bias" in name:
         return 0.7 * torch.randn(shape)
+    if name.endswith("A_log"):  # the logarithm of a rate
+        return 0.7 * torch.randn(shape) - 1
+    if "conv1d" in name:
+        return torch.randn(shape) / shape[-1] ** 0.5
+    if "linear_attn.norm" in name:  # plain, where the model's other norms are not
+        norm_offset = 0.0
     if "norm" in name:
         return 1 - norm_offset + 0.3 * torch.randn(shape)
     if name.endswith("bias"):
@@ -144,7 +158,7 @@ def spread(name, parameter, embedding_scale, norm_offset=0.0):
     if "embed_tokens" in name or "shared" in name:
         return embedding_scale * torch.randn(shape)
     scale = 1.5 if name.startswith("lm_head") else 1.0
-    if name.split(".")[-2] in ("o", "wo", "o_proj", "down_proj"):
+    if name.split(".")[-2] in ("o", "wo", "o_proj", "out_proj", "down_proj"):
         scale = 2.0  # otherwise a tied head repeats its input token
     if "SelfAttention.q." in name or "EncDecAttention.q." in name:
         scale = 0.4  # T5 does not divide by the root of the head's width
@@ -156,14 +170,15 @@ def random_model(family, vocab_size, **changes):
     config = model_config(family, vocab_size, **changes)
     model = MODEL_CLASSES[family](config)
     gemma = family.startswith("gemma")
-    small = ("qwen2", "qwen3", "llama_31", "qwen3_dynamic", "phi3")
+    plus_one = gemma or family == "qwen3_5"
+    small = ("qwen2", "qwen3", "qwen3_5", "llama_31", "qwen3_dynamic", "phi3")
     smaller = gemma or family == "granite"  # the embedding is multiplied
     embedding_scale = 0.5 if family == "t5_v1_0" else 0.3 if family in small else 0.15 if smaller else 1.0
     if family in ("t5_v1_1", "mt5", "umt5"):  # Transformers 5 ties every T5 until the head holds something else
         model.lm_head.weight = nn.Parameter(torch.empty_like(model.lm_head.weight))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            parameter.copy_(spread(name, parameter, embedding_scale, norm_offset=float(gemma)))
+            parameter.copy_(spread(name, parameter, embedding_scale, norm_offset=float(plus_one)))
     return model.eval()
 
 
