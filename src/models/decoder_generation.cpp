@@ -9,8 +9,8 @@
 
 namespace trainer {
 
-// On the CPU the caches have slots (models/cache_rows.h), and prompts can be added; on a GPU, and where layers
-// keep a state instead of keys, a row for each prompt.
+// On the CPU the caches have slots (models/cache_rows.h), and prompts can be added; on a GPU, and where
+// layers keep a state instead of keys, a row for each prompt.
 class DecoderGeneration : public Generation {
  public:
   DecoderGeneration(const Decoder& model, const MicroBatch& prompts)
