@@ -13,11 +13,13 @@
 #include "trainer/base/files.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/model_directory.h"
+#include "trainer/nn/linear.h"
 
 #include "base/file_facts.h"
 #include "base/mappings.h"
 #include "base/progress.h"
 #include "base/text.h"
+#include "device/target_device.h"
 #include "formats/model_limits.h"
 #include "memory/offload.h"
 #include "models/build_model.h"
@@ -223,6 +225,49 @@ class WeightLoader {
   Progress shown_;
 };
 
+// Moves frozen matrices into one, below each other.
+void join(const std::vector<Parameter*>& weights) {
+  int64_t rows = 0, first = 0;
+  for (const Parameter* weight : weights) rows += weight->shape[0];
+  const at::Tensor all = at::empty({rows, weights[0]->shape[1]}, weights[0]->value.tensor().options());
+  for (Parameter* weight : weights) {
+    const at::Tensor part = all.narrow(0, first, weight->shape[0]);
+    part.copy_(weight->value.tensor());
+    weight->value = part;
+    first += part.size(0);
+  }
+}
+
+// On a GPU the frozen weights of a module's linear layers with inputs of one size, such as q, k and v or gate
+// and up, lie below each other, so that one product takes them (ops/side_by_side.h).
+void lay_side_by_side(Model& model, c10::Device device) {
+  if (!runs_on_gpu(device)) return;
+  std::vector<Parameter*> row;
+  std::string module_of_row;
+  const auto finish = [&] {
+    if (row.size() > 1) join(row);
+    row.clear();
+  };
+  const auto fits = [&](const Parameter& weight) {
+    const Weight& value = weight.value;
+    return value.is_tensor() && !value.offloaded() && !value.requires_grad() && value.device() == device;
+  };
+  for (Module* block : model.blocks()) {
+    block->for_each_module([&](const std::string& name, Module& module) {
+      auto* linear = dynamic_cast<Linear*>(&module);
+      if (linear == nullptr || !fits(linear->weight)) return finish();
+      const std::string parent = name.substr(0, name.rfind('.'));
+      const bool follows = !row.empty() && parent == module_of_row &&
+                           linear->weight.shape[1] == row.back()->shape[1] &&
+                           linear->weight.value.scalar_type() == row.back()->value.scalar_type();
+      if (!follows) finish();
+      module_of_row = parent;
+      row.push_back(&linear->weight);
+    });
+    finish();
+  }
+}
+
 bool has_weights(const std::filesystem::path& path) {
   return has_entry(path / "model.safetensors") || has_entry(path / "model.safetensors.index.json");
 }
@@ -246,6 +291,7 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const 
                       check_tensors(*model, weights, architecture, directory, placement, seen.ignored),
                       options, seen);
   placement.fill([&](const WeightPlace& place) { return loader.load(place); });
+  lay_side_by_side(*model, options.device);
   seen.seconds = seconds_since(begin);
   return model;
 }
@@ -267,6 +313,7 @@ std::unique_ptr<Model> model_on_meta(const std::filesystem::path& path, at::Scal
   options.ranks = ranks;
   const WeightPlacement placement(*model, architecture, weights ? &*weights : nullptr, options);
   placement.fill([&](const WeightPlace& place) { return weight_without_values(place, dtype); });
+  lay_side_by_side(*model, at::kMeta);
   return model;
 }
 

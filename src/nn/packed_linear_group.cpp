@@ -10,6 +10,7 @@
 #include "ops/dropout.h"
 #include "ops/matmul.h"
 #include "ops/packed_adapters.h"
+#include "ops/side_by_side.h"
 #include "weights/weight_products.h"
 
 namespace trainer {
@@ -60,6 +61,17 @@ PackedAdapters pack(const variable_list& parameters, size_t layers, at::ScalarTy
   return pack_adapters(a, b, type);
 }
 
+// Returns the weights of all layers as one matrix [all outputs, in]; undefined if they do not lie so.
+at::Tensor all_weights(const Settings& settings, const variable_list& parameters, at::ScalarType type) {
+  variable_list weights;
+  for (size_t i = 0; i < settings.layers.size(); i++) {
+    const Weight weight = weight_of(settings, parameters, i);
+    if (!weight.is_tensor() || weight.scalar_type() != type) return {};
+    weights.push_back(weight.tensor());
+  }
+  return rows_together(weights);
+}
+
 // Packed matrices are kept for backward where they are a small part of what is kept anyway, the input.
 bool are_kept(const PackedAdapters& packed, const at::Tensor& x) {
   constexpr int64_t kPart = 8;
@@ -89,10 +101,12 @@ struct PackedLinearGroup : torch::autograd::Function<PackedLinearGroup> {
     }
     // The large products add to B's: they hide the reading, which would take as long as B's product itself.
     const at::Tensor all = low.mm(packed.b.t());
+    const at::Tensor together = all_weights(*settings, list, x.scalar_type());
+    if (together.defined()) at::Tensor(all).addmm_(x, together.t());
     variable_list out;
     for (size_t i = 0; i < layers; i++) {
       at::Tensor y = out.emplace_back(packed.outputs_of(all, i));
-      y.addmm_(x, weight_of(*settings, list, i).materialize(x.scalar_type()).t());
+      if (!together.defined()) y.addmm_(x, weight_of(*settings, list, i).materialize(x.scalar_type()).t());
     }
     for (size_t i = 0; i < layers; i++) {
       const int64_t bias = settings->layers[i].bias;
@@ -137,32 +151,39 @@ struct PackedLinearGroup : torch::autograd::Function<PackedLinearGroup> {
 
     variable_list run(const variable_list& grads, const PackedAdapters& packed) {
       const bool all = std::ranges::all_of(grads, [](const at::Tensor& grad) { return grad.defined(); });
+      const at::Tensor together = all ? columns_together(grads) : at::Tensor();
       const std::vector<int64_t> shape{x.size(0), packed.ranks()};
       // scale * gy B
       const at::Tensor g_low = all ? at::empty(shape, x.options()) : at::zeros(shape, x.options());
+      if (together.defined()) product_into(g_low, together, packed.b, settings.scale);
       for (size_t i = 0; i < grads.size(); i++) {
-        if (grads[i].defined()) through_b(i, grads[i], packed, g_low);
+        if (grads[i].defined()) through_b(i, grads[i], packed, g_low, together.defined());
       }
       if (settings.drops()) {
         through_a_with_dropout(packed, g_low, grads);
       } else {
         through_a(packed, g_low);
       }
-      through_weights(grads);
+      through_weights(grads, together);
       if (ctx->needs_input_grad(0)) out[0] = gx;
       return std::move(out);
     }
 
-    void through_weights(const variable_list& grads) {
+    void through_weights(const variable_list& grads, const at::Tensor& together) {
       if (!ctx->needs_input_grad(0)) return;
+      if (together.defined()) {
+        const at::Tensor weights = all_weights(settings, parameters, together.scalar_type());
+        if (weights.defined()) return times_into(gx, together, weights);
+      }
       for (size_t i = 0; i < grads.size(); i++) {
         if (grads[i].defined())
           times_into(gx, grads[i], weight_of(settings, parameters, i), grads[i].scalar_type());
       }
     }
 
-    void through_b(size_t i, const at::Tensor& gy, const PackedAdapters& packed, const at::Tensor& g_low) {
-      product_into(packed.ranks_of(g_low, i), gy, packed.b_of(i), settings.scale);
+    void through_b(size_t i, const at::Tensor& gy, const PackedAdapters& packed, const at::Tensor& g_low,
+                   bool is_there) {
+      if (!is_there) product_into(packed.ranks_of(g_low, i), gy, packed.b_of(i), settings.scale);
       if (needs(i * kEach + kB)) put(i * kEach + kB, product_in_fp32(gy.t(), packed.ranks_of(low, i)));
     }
 

@@ -105,6 +105,17 @@ struct Call {
   PositionBias bias{};
 };
 
+// Gradients for projections of the same input are columns of one matrix, which then is multiplied at once: in
+// self-attention, which has a bias, those of q, k and v, else those of k and v.
+T5AttentionGradients empty_gradients(const Call& call) {
+  const bool self = call.in.bias_weight.defined() && call.q.size(2) == call.k.size(2);
+  const at::Tensor& k = call.k;
+  const at::Tensor all = at::empty({k.size(0), k.size(2), self ? 3 : 2, k.size(1), k.size(3)}, k.options());
+  const auto part = [&](int64_t i) { return all.select(2, i).transpose(1, 2); };
+  if (self) return {part(0), part(1), part(2), {}};
+  return {empty_by_position(call.q), part(0), part(1), {}};
+}
+
 std::tuple<at::Tensor, at::Tensor> t5_attention_gpu(const T5AttentionInputs& in) {
   const Call call(in);
   const at::Tensor out = empty_by_position(call.q);
@@ -121,8 +132,7 @@ T5AttentionGradients t5_attention_backward_gpu(const T5AttentionInputs& in, cons
                                                bool needs_bias) {
   const Call call(in);
   const at::Tensor g = readable(g_), along = at::empty_like(lse);
-  T5AttentionGradients to{
-      empty_by_position(call.q), empty_by_position(call.k), empty_by_position(call.v), {}};
+  T5AttentionGradients to = empty_gradients(call);
   const Kernels& kernels = call.kernels();
   const KernelGrid of_queries = call.grid(call.q.size(2));
   const QueryFacts facts = call.facts(lse, along);

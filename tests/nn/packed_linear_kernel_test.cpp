@@ -13,6 +13,7 @@
 #include "support/coded_weight.h"
 #include "support/compile_kernels.h"
 #include "support/emulated_gpu.h"
+#include "support/launch_counter.h"
 #include "support/planned_bytes.h"
 #include "support/reference.h"
 
@@ -131,6 +132,63 @@ TEST_P(PackedLinear, IsNoLessExactThanLayerByLayer) {
       EXPECT_EQ(packed[i].scalar_type(), one_by_one[i].scalar_type()) << i;
     }
   }
+}
+
+// The same numbers in tensors that are columns, or rows, of one.
+std::vector<at::Tensor> parts_of_one(const std::vector<at::Tensor>& parts, int64_t dim) {
+  const at::Tensor all = at::cat(parts, dim);
+  std::vector<at::Tensor> out;
+  int64_t first = 0;
+  for (const at::Tensor& part : parts) {
+    out.push_back(all.narrow(dim, first, part.size(dim)));
+    first += part.size(dim);
+  }
+  return out;
+}
+
+// With weights below each other and gradients of the outputs next to each other.
+Layers side_by_side(const Layers& layers) {
+  Layers out = layers;
+  std::vector<at::Tensor> weights;
+  for (const Projection& p : layers.projections) weights.push_back(p.weight.tensor());
+  weights = parts_of_one(weights, 0);
+  for (size_t i = 0; i < weights.size(); i++) out.projections[i].weight = weights[i];
+  out.gradients = parts_of_one(layers.gradients, 1);
+  return out;
+}
+
+TEST_P(PackedLinear, IsAsExactWhereAllLiesSideBySide) {
+  const auto [type, dropout, biased, rows] = GetParam();
+  const Layers layers(type, dropout, biased, rows), joined = side_by_side(layers);
+  const std::vector<at::Tensor> exact = layers.exact().results();
+  const GpuOfAdapters gpu;
+  EXPECT_LE(difference_of_all(joined.results(), exact), 1.2 * difference_of_all(layers.results(), exact));
+}
+
+TEST(PackedLinear, MultipliesOnceWhatLiesSideBySide) {
+  Layers layers(at::kBFloat16, 0, false);
+  const auto to_meta = [](const at::Tensor& t) {
+    return t.detach().to(at::kMeta).set_requires_grad(t.requires_grad());
+  };
+  layers.x = to_meta(layers.x);
+  layers.keys = to_meta(layers.keys);
+  for (Projection& p : layers.projections) {
+    p.weight = to_meta(p.weight.tensor());
+    p.a = to_meta(p.a);
+    p.b = to_meta(p.b);
+  }
+  for (at::Tensor& gradient : layers.gradients) gradient = to_meta(gradient);
+  const PlanningFor planning(c10::kCUDA);
+  LaunchCounter counter;
+  layers.results();
+  const StepLaunches apart = counter.take();
+  side_by_side(layers).results();
+  const StepLaunches together = counter.take();
+  EXPECT_EQ(apart.forward.products, 5);  // all A, all B, three weights
+  EXPECT_EQ(together.forward.products, 3);
+  EXPECT_EQ(apart.backward.products,
+            11);  // three each through B, for B and through weights; for and through A
+  EXPECT_EQ(together.backward.products, 7);
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, PackedLinear,
