@@ -250,6 +250,7 @@ DataReport Dataset::State::described(DataReport counts) const {
   counts.input_field = encoder->input_field();
   counts.target_field = encoder->target_field();
   counts.template_date = encoder->date();
+  counts.in_bytes = tokenizer->tokens_are_bytes();
   return counts;
 }
 

@@ -15,10 +15,10 @@
 namespace trainer {
 namespace {
 
-std::string lengths(const char* name, int64_t tokens, const LengthCounts& counts) {
+std::string lengths(const char* name, int64_t tokens, const char* unit, const LengthCounts& counts) {
   char mean[32];
   std::snprintf(mean, sizeof mean, "%.1f", counts.mean());
-  return concat(name, ": ", grouped(tokens), " tokens; lengths: mean ", mean, ", p50 ",
+  return concat(name, ": ", grouped(tokens), " ", unit, "; lengths: mean ", mean, ", p50 ",
                 grouped(counts.percentile(0.5)), ", p90 ", grouped(counts.percentile(0.9)), ", p99 ",
                 grouped(counts.percentile(0.99)), ", longest ", grouped(counts.longest()));
 }
@@ -138,10 +138,10 @@ std::vector<std::string> DataReport::lines() const {
   lines.push_back(concat(counted(samples, "sample"), ", ", name_of(kind), ": ", fields_text(*this)));
   if (samples > 0) {
     const bool chat = layout == DataKind::chat;
-    lines.push_back(chat ? lengths("conversations", tokens(), conversations)
-                         : lengths(input_name(), input.tokens, input.lengths));
+    lines.push_back(chat ? lengths("conversations", tokens(), unit(), conversations)
+                         : lengths(input_name(), input.tokens, unit(), input.lengths));
     if (has_target())
-      lines.push_back(lengths(chat ? "answers in them" : target_name(), target.tokens, target.lengths));
+      lines.push_back(lengths(chat ? "answers in them" : target_name(), target.tokens, unit(), target.lengths));
   }
   if (split_rows > 0) lines.push_back(concat("rows in several samples: ", share_of(split_rows, rows)));
   if (!template_date.empty()) lines.push_back("the date in them: " + date_text(*this));

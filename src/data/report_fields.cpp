@@ -201,7 +201,7 @@ class SetAsJson {
   explicit SetAsJson(const DataReport& report) : report_(report) {}
 
   Json all() const {
-    Json json{{"name", report_.name}, {"kind", name_of(report_.kind)}};
+    Json json{{"name", report_.name}, {"kind", name_of(report_.kind)}, {"unit", report_.unit()}};
     if (!report_.template_date.empty()) json["template_date"] = report_.template_date;
     add(json, report_);
     return json;

@@ -239,7 +239,7 @@ void add_set(Page& page, const std::string& what, const DataReport& report) {
   if (report.samples == 0) return;
   add_tokens(page, report);
   page.line();
-  add_numbers(page, "", {"tokens", "mean", "p50", "p90", "p99", "longest"});
+  add_numbers(page, "", {report.unit(), "mean", "p50", "p90", "p99", "longest"});
   const auto add_side = [&](const char* name, const SideReport& side) {
     add_length_numbers(page, name, side.tokens, side.lengths);
   };

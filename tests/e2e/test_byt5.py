@@ -33,6 +33,8 @@ class ByT5(EndToEnd):
         self.assert_done(report)
         longest = max(len(json.loads(line)["target"].encode()) for line in self.rows.read_text().splitlines())
         self.assertEqual(json.loads(report.stdout)["train"]["target"]["lengths"]["max"], longest + 1)  # and </s>
+        self.assertEqual(json.loads(report.stdout)["train"]["unit"], "bytes")
+        self.assertIn(" bytes; lengths:", self.result.stderr)
 
     def test_the_result_says_what_reads_it(self):
         config = json.loads((self.output / "config.json").read_text())

@@ -56,6 +56,7 @@ struct DataReport {
   std::string name;                       // the files
   DataKind kind = DataKind::automatic;    // never `automatic`
   DataKind layout = DataKind::automatic;  // of the samples: `kind`, but of preferences that of each answer
+  bool in_bytes = false;  // a token is a byte (ByT5)
   std::string input_field, target_field;
   std::string
       template_date;    // the day that the chat template writes (data.template_date); "": it writes none
@@ -82,6 +83,7 @@ struct DataReport {
   RowCount duplicates;              // rows equal to an earlier row; set by count_repeats()
 
   int64_t tokens() const { return input.tokens + target.tokens; }
+  const char* unit() const { return in_bytes ? "bytes" : "tokens"; }
   // Adds the counts of other rows.
   void merge(const DataReport& more);
   std::vector<NamedRow*> named_rows();

@@ -42,6 +42,9 @@ class Tokenizer {
   // Returns whether decode() removes blanks before punctuation and English endings ("it 's").
   virtual bool cleans_up_spaces() const { return false; }
 
+  // Returns whether each token is a byte of the text in UTF-8 (ByT5), but for special ones.
+  virtual bool tokens_are_bytes() const { return false; }
+
   // Returns one more than the highest id that the tokenizer can give.
   virtual int64_t vocab_size() const = 0;
 

@@ -98,6 +98,7 @@ struct Pipeline {
   AddedTokens added_tokens;
   std::vector<int32_t> prefix, suffix;  // ids that the default call adds around a text
   bool suffix_once = false;             // not where the text ends with it already
+  bool is_bytes = false;                // ByT5: each byte of a text is a token
 
   std::optional<int32_t> find(std::string_view name) const {  // in the vocabulary
     const auto found = vocabulary.find(std::string(name));

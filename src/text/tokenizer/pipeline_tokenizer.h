@@ -35,6 +35,7 @@ class PipelineTokenizer final : public FileTokenizer {
   TokenizedText encode_with_ranges(std::string_view text, bool add_special_tokens) const override;
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const override;
   bool cleans_up_spaces() const override { return cleans_up_; }
+  bool tokens_are_bytes() const override { return pipeline_.is_bytes; }
   int64_t vocab_size() const override { return static_cast<int64_t>(texts_.size()); }
   std::optional<int32_t> token_to_id(std::string_view token) const override;
   std::optional<int32_t> eos_id() const override { return eos_; }

@@ -288,6 +288,7 @@ Pipeline byte_pipeline(SpecialTokens& special, const std::string& where) {
   out.model = std::make_unique<Bytes>();
   out.decoder.add_bytes();
   out.suffix_once = true;
+  out.is_bytes = true;
   add_sentinels(special, where);
   return out;
 }
