@@ -66,6 +66,16 @@ void add_choices(CLI::App& command, GenerateOptions& options, bool& greedy) {
   number("--num-return-sequences", options.num_return_sequences,
          "Answers per prompt; in rows they are a list in `predictions`")
       ->check(CLI::Range(1, 1000));
+  command
+      .add_option("--forced-first", options.forced_first,
+                  "Encoder-decoders: the token that each answer begins with, such as that of a language")
+      ->type_name("TOKEN")
+      ->group(group);
+  command
+      .add_option("--choices", options.choices_file,
+                  "Answer with one of the lines of this file, the most likely one")
+      ->type_name("FILE")
+      ->group(group);
   command.add_option("--stop", options.stop, "End an answer before this text; can be given several times")
       ->type_name("TEXT")
       ->expected(1)
@@ -150,6 +160,12 @@ void add_what(CLI::App& command, GenerateOptions& options, GenerateWords& words)
       .add_option("-o,--output-file,--output", options.output_file,
                   "File to write answers to (default: stdout)")
       ->type_name("FILE");
+  command.add_flag("--scores", options.scores,
+                   "With --input-file and beams: also write the score of each answer, `score` or `scores`");
+  command.add_flag(
+      "--resume", options.resume,
+      "With --input-file and --output-file: keep the answers that the output file has, and go on "
+      "behind them");
   command.add_flag("--chat", options.chat,
                    "Treat prompts as user messages and format them with the model's chat template. Without "
                    "prompts: hold a conversation, as `trainer chat` does");
@@ -178,6 +194,12 @@ void resolve(GenerateOptions& options, const GenerateWords& words) {
     throw ConfigError("generate: give a prompt after the model, --input-file FILE, or --chat");
   if (!options.system.empty() && !options.chat && options.input_file.empty())
     throw ConfigError("generate: --system needs --chat");
+  if (options.scores && (options.input_file.empty() || options.num_beams.value_or(1) == 1))
+    throw ConfigError(
+        "generate: --scores is for rows and beams: it needs --input-file and --num-beams above 1");
+  if (options.resume &&
+      (options.output_file.empty() || options.input_file.empty() || options.input_file == "-"))
+    throw ConfigError("generate: --resume needs --input-file (a file, not -) and --output-file");
   resolve_choices(options, words.greedy, "generate");
 }
 

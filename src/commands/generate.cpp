@@ -2,10 +2,13 @@
 #include "trainer/generation/generate.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <sstream>
 
 #include "trainer/base/error.h"
+#include "trainer/base/files.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 #include "trainer/device/device.h"
@@ -62,10 +65,78 @@ void apply(const GenerateOptions& options, GenerationConfig& config) {
   config.seed = static_cast<uint64_t>(options.seed);
 }
 
-// Returns the answers as text, in the order of the prompts.
-void answer_all(const OpenModel& opened, const std::vector<Tokens>& prompts, const GenerationConfig& config,
-                const GenerateOptions& options, at::Device device,
-                const std::function<void(size_t, const std::vector<std::string>&)>& deliver) {
+// The ids of a token that has exactly this name.
+int32_t token_named(const std::string& name, const Tokenizer& tokenizer) {
+  if (const auto id = tokenizer.token_to_id(name)) return *id;
+  throw ConfigError(concat("generate: --forced-first: '", name, "' is no token of this model's tokenizer"));
+}
+
+// Each line as it is learned as a target, with the token that ends it.
+std::vector<Tokens> read_choices(const std::string& file, const Tokenizer& tokenizer, bool encoder_decoder,
+                                 const GenerationConfig& config) {
+  std::vector<Tokens> choices;
+  std::istringstream lines(read_file(file));
+  for (std::string line; std::getline(lines, line);) {
+    if (line.ends_with('\r')) line.pop_back();
+    if (line.empty()) continue;
+    Tokens ids = tokenizer.encode(line, encoder_decoder);
+    const bool ends =
+        !ids.empty() && std::ranges::find(config.eos_token_ids, ids.back()) != config.eos_token_ids.end();
+    if (!ends && !config.eos_token_ids.empty()) ids.push_back(config.eos_token_ids.front());
+    choices.push_back(std::move(ids));
+  }
+  if (choices.empty()) throw DataError(concat(file, ": has no line with an answer (--choices)"));
+  return choices;
+}
+
+// Where only some answers are allowed. The longest of them needs room.
+void restrict_answers(const GenerateOptions& options, const OpenModel& opened, GenerationConfig& config) {
+  const bool encoder_decoder = opened.model->encoder_decoder();
+  if (!options.forced_first.empty()) {
+    if (!encoder_decoder) throw ConfigError("generate: --forced-first is for encoder-decoders (T5)");
+    config.forced_bos_token_id = token_named(options.forced_first, *opened.tokenizer);
+  }
+  if (options.choices_file.empty()) return;
+  config.choices = read_choices(options.choices_file, *opened.tokenizer, encoder_decoder, config);
+  int64_t longest = 0;
+  for (const Tokens& choice : config.choices) longest = std::max(longest, std::ssize(choice));
+  if (options.max_new_tokens && *options.max_new_tokens < longest)
+    throw ConfigError(concat("generate: --choices ", options.choices_file, ": an answer has ", longest,
+                             " tokens, but --max-new-tokens is ", *options.max_new_tokens));
+  config.max_new_tokens = longest;
+  config.max_length = 0;
+}
+
+// Returns how many of the first rows an output file has answers to. What a kill has left of the next answer
+// is cut off. Throws DataError if they are not answers to these rows.
+size_t answered_rows(const std::string& file, const std::vector<PlacedRow>& rows) {
+  if (!std::filesystem::exists(file)) return 0;
+  const std::string content = read_file(file);
+  size_t count = 0, end = 0;
+  for (size_t line_end; (line_end = content.find('\n', end)) != std::string::npos; end = line_end + 1) {
+    const auto answered =
+        Row::parse(content.substr(end, line_end - end), nullptr, /*allow_exceptions=*/false);
+    const bool fits = count < rows.size() && answered.is_object() &&
+                      (answered.contains("prediction") || answered.contains("predictions")) &&
+                      std::ranges::all_of(rows[count].row.items(), [&](const auto& field) {
+                        return answered.contains(field.key()) && answered[field.key()] == field.value();
+                      });
+    if (!fits)
+      throw DataError(concat(file, ":", count + 1, ": is not the answer to ",
+                             count < rows.size() ? rows[count].where : "any of the rows",
+                             "; without --resume the file is written anew"));
+    count++;
+  }
+  std::filesystem::resize_file(file, end);
+  return count;
+}
+
+// Returns the answers as text, in the order of the prompts. `first`: the number of the first prompt, on which
+// sampling depends.
+void answer_all(
+    const OpenModel& opened, const std::vector<Tokens>& prompts, size_t first, const GenerationConfig& config,
+    const GenerateOptions& options, at::Device device,
+    const std::function<void(size_t, const std::vector<std::string>&, const std::vector<float>&)>& deliver) {
   const AnswerText text(*opened.tokenizer, config.stop_strings, config.eos_token_ids);
   GenerationHooks hooks;
   if (!config.stop_strings.empty()) hooks.stop = [&](const Tokens& ids) { return text.stops_at(ids); };
@@ -80,12 +151,16 @@ void answer_all(const OpenModel& opened, const std::vector<Tokens>& prompts, con
   hooks.on_progress = [&](double answered) {
     set_share(shown, answered / static_cast<double>(prompts.size()));
   };
+  for (size_t i = 0; i < prompts.size(); i++) hooks.numbers.push_back(first + i);
+  std::vector<std::vector<float>> scores(prompts.size());
+  if (options.scores)
+    hooks.on_scores = [&](size_t index, const std::vector<float>& of_input) { scores[index] = of_input; };
   const auto deliver_texts = [&](size_t index, const std::vector<Tokens>& answers) {
     std::vector<std::string> texts;
     for (const Tokens& ids : answers) texts.push_back(text.text(ids));
     shown.add();
     const LiveLinesHidden hidden;  // answers may go to the same terminal
-    deliver(index, texts);
+    deliver(index, texts, scores[index]);
   };
   try {
     generate_in_batches(*opened.model, prompts, config, device, batch_size, hooks, deliver_texts);
@@ -102,13 +177,15 @@ void answer_prompts(const OpenModel& opened, const PromptEncoder& encoder, const
     warn_of_length(*opened.model, prompts.back(), concat("prompt ", prompts.size()));
   }
   encoder.warn_of_two_begins(prompts);
-  answer_all(opened, prompts, config, options, device, [&](size_t, const std::vector<std::string>& answers) {
-    for (const std::string& answer : answers) out << answer << std::endl;
-  });
+  answer_all(opened, prompts, 0, config, options, device,
+             [&](size_t, const std::vector<std::string>& answers, const std::vector<float>&) {
+               for (const std::string& answer : answers) out << answer << std::endl;
+             });
 }
 
+// `first`: the number of the first row.
 void answer_rows(const OpenModel& opened, const PromptEncoder& encoder, const GenerationConfig& config,
-                 std::vector<PlacedRow> rows, const GenerateOptions& options, at::Device device,
+                 std::vector<PlacedRow> rows, size_t first, const GenerateOptions& options, at::Device device,
                  std::ostream& out) {
   std::vector<Tokens> prompts;
   for (const PlacedRow& row : rows) {
@@ -116,13 +193,15 @@ void answer_rows(const OpenModel& opened, const PromptEncoder& encoder, const Ge
     warn_of_length(*opened.model, prompts.back(), row.where);
   }
   encoder.warn_of_two_begins(prompts);
-  answer_all(opened, prompts, config, options, device,
-             [&](size_t index, const std::vector<std::string>& answers) {
+  answer_all(opened, prompts, first, config, options, device,
+             [&](size_t index, const std::vector<std::string>& answers, const std::vector<float>& scores) {
                Row row = std::move(rows[index].row);
                if (config.num_return_sequences > 1) {
                  row["predictions"] = answers;
+                 if (!scores.empty()) row["scores"] = scores;
                } else {
                  row["prediction"] = answers.front();
+                 if (!scores.empty()) row["score"] = scores.front();
                }
                out << row.dump(-1, ' ', false, Row::error_handler_t::replace) << std::endl;
              });
@@ -138,9 +217,16 @@ bool converses(const GenerateOptions& options, const PromptEncoder& encoder,
 void run_generation(const GenerateOptions& options) {
   std::vector<PlacedRow> rows;
   if (!options.input_file.empty()) rows = read_rows(options.input_file, options.data.cache);
+  size_t first = 0;
+  if (options.resume) {
+    first = answered_rows(options.output_file, rows);
+    log::info(concat(options.output_file, ": ", first, " of ", rows.size(), " rows are answered already"));
+    if (first == rows.size()) return;
+    rows.erase(rows.begin(), rows.begin() + static_cast<int64_t>(first));
+  }
   std::ofstream file;
   if (!options.output_file.empty()) {
-    file.open(options.output_file);
+    file.open(options.output_file, options.resume ? std::ios::app : std::ios::trunc);
     if (!file) throw FormatError(concat(options.output_file, ": cannot be written"));
   }
   std::ostream& out = options.output_file.empty() ? std::cout : file;
@@ -155,13 +241,14 @@ void run_generation(const GenerateOptions& options) {
   if (const auto end = encoder.end_of_turn(); end && converses(options, encoder, rows))
     config.eos_token_ids.push_back(*end);
 
+  restrict_answers(options, opened, config);
   if (!options.chat && !options.prompts.empty() && encoder.has_template()) {
     log::info(
         "this model has a chat template, which these prompts do not use: they go to it as they stand; --chat "
         "formats them with it");
   }
   if (!rows.empty()) {
-    answer_rows(opened, encoder, config, std::move(rows), options, device, out);
+    answer_rows(opened, encoder, config, std::move(rows), first, options, device, out);
   } else if (!options.prompts.empty()) {
     answer_prompts(opened, encoder, config, options, device, out);
   } else {

@@ -49,6 +49,10 @@ struct GenerateOptions {
   std::optional<double> length_penalty;
   std::string early_stopping;  // true, false or never
   std::vector<std::string> stop;
+  std::string forced_first;  // the token that answers begin with; empty: any
+  std::string choices_file;  // the only answers, a line each; empty: all are allowed
+  bool scores = false;       // in rows, beside the answers
+  bool resume = false;       // output_file has the answers to the first rows
 
   int64_t batch_size = 8;
   std::string device = "auto";

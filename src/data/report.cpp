@@ -141,7 +141,8 @@ std::vector<std::string> DataReport::lines() const {
     lines.push_back(chat ? lengths("conversations", tokens(), unit(), conversations)
                          : lengths(input_name(), input.tokens, unit(), input.lengths));
     if (has_target())
-      lines.push_back(lengths(chat ? "answers in them" : target_name(), target.tokens, unit(), target.lengths));
+      lines.push_back(
+          lengths(chat ? "answers in them" : target_name(), target.tokens, unit(), target.lengths));
   }
   if (split_rows > 0) lines.push_back(concat("rows in several samples: ", share_of(split_rows, rows)));
   if (!template_date.empty()) lines.push_back("the date in them: " + date_text(*this));

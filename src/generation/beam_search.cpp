@@ -56,22 +56,37 @@ class Search {
     go_on(candidates);
     const bool all_end = std::ranges::all_of(candidates, &Candidate::ends);
     const bool enough = c_.early_stopping == EarlyStopping::yes && full();
-    done_ = all_end || enough || !can_improve(length);
+    const bool lost = running_.front().score <= kNever;  // nothing is allowed that is not finished
+    done_ = all_end || enough || lost || !can_improve(length);
   }
 
   // num_return_sequences continuations, best first.
   std::vector<Tokens> result() const {
     std::vector<Tokens> out;
-    for (const std::vector<Beam>* beams : {&finished_, &running_}) {
-      for (const Beam& beam : *beams) {
-        if (static_cast<int64_t>(out.size()) == c_.num_return_sequences) break;
-        out.push_back(continuation(beam.tokens));
-      }
-    }
+    for (const Beam& beam : best()) out.push_back(continuation(beam.tokens));
+    return out;
+  }
+  // Their scores.
+  std::vector<float> scores() const {
+    std::vector<float> out;
+    for (const Beam& beam : best()) out.push_back(beam.score);
     return out;
   }
 
  private:
+  // The finished beams, then others.
+  std::vector<Beam> best() const {
+    std::vector<Beam> out = finished_;
+    const float divisor = divisor_of(running_.front().tokens.size() - prompt_size_);
+    for (const Beam& beam : running_) out.push_back({beam.tokens, beam.score / divisor});
+    out.resize(static_cast<size_t>(c_.num_return_sequences));
+    return out;
+  }
+
+  float divisor_of(size_t length) const {
+    return static_cast<float>(std::pow(static_cast<double>(length), c_.length_penalty));
+  }
+
   Tokens continuation(const Tokens& tokens) const {
     return {tokens.begin() + static_cast<int64_t>(prompt_size_), tokens.end()};
   }
@@ -92,7 +107,7 @@ class Search {
 
   // Only the first num_beams candidates may finish; the others are there so that enough beams continue.
   void finish(const std::vector<Candidate>& candidates, size_t length) {
-    const float divisor = static_cast<float>(std::pow(static_cast<double>(length), c_.length_penalty));
+    const float divisor = divisor_of(length);
     for (size_t i = 0; i < static_cast<size_t>(c_.num_beams); i++) {
       if (!candidates[i].ends) continue;
       const float score = candidates[i].score / divisor;
@@ -194,6 +209,7 @@ class BeamSearch : public Answering {
     for (size_t i = 0; i < searches_.size(); i++) {
       Search& search = searches_[i];
       if (i >= first && search.done()) {
+        if (hooks_.on_scores) hooks_.on_scores(search.input(), search.scores());
         answered_.put(search.input(), search.result(), search.generated());
         continue;
       }

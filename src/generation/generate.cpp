@@ -22,6 +22,10 @@ void check(const GenerationConfig& config) {
   if (config.num_beams == 1 && !config.do_sample && config.num_return_sequences > 1)
     throw ConfigError(
         "num_return_sequences above 1 needs sampling or beams: greedy decoding gives only one answer");
+  if (!config.choices.empty() && config.num_return_sequences > std::ssize(config.choices) &&
+      !config.do_sample)
+    throw ConfigError(concat("num_return_sequences ", config.num_return_sequences, " is more than the ",
+                             config.choices.size(), " choices"));
 }
 
 void check_inputs(const std::vector<Tokens>& inputs) {
@@ -78,8 +82,7 @@ void generate_in_batches(
   check(config);
   check_inputs(inputs);
   GenerationHooks numbered = hooks;
-  numbered.numbers.resize(inputs.size());
-  std::iota(numbered.numbers.begin(), numbered.numbers.end(), uint64_t{0});
+  for (size_t i = numbered.numbers.size(); i < inputs.size(); i++) numbered.numbers.push_back(i);
   const std::vector<size_t> order = order_of(inputs, batch_size.size(), device);
   Answered answered(inputs.size());
   size_t next = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <span>
 
 #include <ATen/ATen.h>
@@ -54,6 +55,16 @@ LogitsProcessors::LogitsProcessors(const GenerationConfig& config) : c_(config) 
   // A sampled beam needs a token to continue with, besides those that end it.
   const int64_t ends = static_cast<int64_t>(config.eos_token_ids.size());
   min_tokens_to_keep_ = config.num_beams > 1 ? std::max<int64_t>(ends, 1) + 1 : 1;
+  if (config.choices.empty()) return;
+  choices_.emplace_back();
+  for (const Tokens& choice : config.choices) {
+    size_t node = 0;
+    for (const int32_t token : choice) {
+      const auto [next, is_new] = choices_[node].emplace(token, choices_.size());
+      node = next->second;
+      if (is_new) choices_.emplace_back();
+    }
+  }
 }
 
 void LogitsProcessors::penalize_repetition(at::Tensor& scores,
@@ -84,6 +95,27 @@ void LogitsProcessors::ban(at::Tensor& scores, const std::vector<const Tokens*>&
     if (short_of_length || generated[row] < c_.min_new_tokens) banned.add(row, c_.eos_token_ids);
   }
   fill(scores, banned, -INFINITY);
+}
+
+void LogitsProcessors::keep_to_choices(at::Tensor& scores, const std::vector<const Tokens*>& sequences,
+                                       const std::vector<int64_t>& generated) const {
+  for (size_t row = 0; row < sequences.size() && !choices_.empty(); row++) {
+    std::vector<int64_t> allowed;
+    std::optional<size_t> node = 0;
+    for (const int32_t token : std::span(*sequences[row]).last(static_cast<size_t>(generated[row]))) {
+      const auto next = choices_[*node].find(token);
+      node = next == choices_[*node].end() ? std::nullopt : std::optional(next->second);
+      if (!node) break;  // a beam that is out of the search
+    }
+    if (node) {
+      for (const auto& [token, unused] : choices_[*node]) allowed.push_back(token);
+    }
+    const at::Tensor of_row = scores.select(0, static_cast<int64_t>(row)),
+                     index = at::tensor(allowed, at::kLong).to(scores.device()),
+                     kept = of_row.index_select(0, index);
+    of_row.fill_(-INFINITY);
+    of_row.index_copy_(0, index, kept);
+  }
 }
 
 void LogitsProcessors::force(at::Tensor& scores, const std::vector<const Tokens*>& sequences,
@@ -137,6 +169,7 @@ at::Tensor LogitsProcessors::process(at::Tensor scores, const std::vector<const 
                                      const std::vector<int64_t>& generated) const {
   if (c_.repetition_penalty != 1.0) penalize_repetition(scores, sequences);
   ban(scores, sequences, generated);
+  keep_to_choices(scores, sequences, generated);
   force(scores, sequences, generated);
   if (c_.do_sample) scores = warp(scores);
   return c_.renormalize_logits ? scores.log_softmax(-1) : scores;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -37,12 +38,17 @@ class LogitsProcessors {
   void penalize_repetition(at::Tensor& scores, const std::vector<const Tokens*>& sequences) const;
   void ban(at::Tensor& scores, const std::vector<const Tokens*>& sequences,
            const std::vector<int64_t>& generated) const;
+  void keep_to_choices(at::Tensor& scores, const std::vector<const Tokens*>& sequences,
+                       const std::vector<int64_t>& generated) const;
   void force(at::Tensor& scores, const std::vector<const Tokens*>& sequences,
              const std::vector<int64_t>& generated) const;
   at::Tensor warp(at::Tensor scores) const;
 
   const GenerationConfig& c_;
   int64_t min_tokens_to_keep_;
+  // The choices as a tree: what may follow what they begin with, and the node that it leads to. The first is
+  // that of no token.
+  std::vector<std::map<int32_t, size_t>> choices_;
 };
 
 // Sampling of tokens: every random number follows from a key, never from what was drawn before.

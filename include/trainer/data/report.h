@@ -56,7 +56,7 @@ struct DataReport {
   std::string name;                       // the files
   DataKind kind = DataKind::automatic;    // never `automatic`
   DataKind layout = DataKind::automatic;  // of the samples: `kind`, but of preferences that of each answer
-  bool in_bytes = false;  // a token is a byte (ByT5)
+  bool in_bytes = false;                  // a token is a byte (ByT5)
   std::string input_field, target_field;
   std::string
       template_date;    // the day that the chat template writes (data.template_date); "": it writes none

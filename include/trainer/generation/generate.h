@@ -23,6 +23,10 @@ struct GenerationHooks {
   // Called after each step with the number of inputs that are answered, and parts of those that are begun:
   // how long their answers are going to be is estimated. May be empty.
   std::function<void(double answered)> on_progress;
+  // Called in a beam search before the answers of an input are delivered, with the score of each: the sum of
+  // the log-probabilities of its tokens, divided by their number to the power of length_penalty
+  // (Transformers' sequences_scores). May be empty.
+  std::function<void(size_t input, const std::vector<float>& scores)> on_scores;
   // The number that stands for each input in random keys, so that an answer does not depend on the other
   // inputs in the batch. Empty: the input's index.
   std::vector<uint64_t> numbers;
@@ -43,8 +47,7 @@ std::vector<std::vector<Tokens>> generate(const Model& model, const std::vector<
 // used (x86 processors with AVX2; prompts of more than 32 tokens: docs/performance.md) the bits of an answer
 // do not depend on which others it was computed with. On a GPU inputs of similar length form batches.
 // `deliver` gets the answers of each input in the order of the inputs, as soon as the answers of those before
-// it are delivered. hooks.numbers is not used: an input's number is its index. Throws OutOfMemoryError if one
-// input alone does not fit.
+// it are delivered. Throws OutOfMemoryError if one input alone does not fit.
 void generate_in_batches(
     const Model& model, const std::vector<Tokens>& inputs, const GenerationConfig& config, at::Device device,
     OomHandler& batch_size, const GenerationHooks& hooks,

@@ -40,6 +40,8 @@ struct GenerationConfig {
   std::vector<int32_t> forced_eos_token_ids;  // forced as the last token that max_new_tokens allows
   std::vector<int32_t> suppress_tokens, begin_suppress_tokens;
   bool renormalize_logits = false;
+  // The only answers that are allowed, each with the token that ends it; empty: all are.
+  std::vector<std::vector<int32_t>> choices;
   // An answer ends before the first of these in its text. They are for those who turn tokens into text
   // (AnswerText); generate() itself does not read them.
   std::vector<std::string> stop_strings;
