@@ -99,10 +99,11 @@ void KvCache::select(const at::Tensor& rows) {
   }
 }
 
-void KvCache::make_room(const CacheRows& rows, const at::Tensor& like) {
+void KvCache::make_room(const CacheRows& rows, const at::Tensor& like, Grows grows) {
   const int64_t slots = k_.defined() ? k_.size(0) : 0, has = k_.defined() ? k_.size(2) : 0;
   if (rows.slots() <= slots && rows.longest() <= has) return;
-  const int64_t longer = rows.longest() <= has ? has : rows.longest() + std::max(kStep, rows.longest() / 4);
+  const int64_t more = grows == Grows::yes ? std::max(kStep, rows.longest() / 4) : 0;
+  const int64_t longer = rows.longest() <= has ? has : rows.longest() + more;
   for (at::Tensor* cache : {&k_, &v_}) {
     at::Tensor wider =
         at::empty({std::max(slots, rows.slots()), like.size(1), longer, like.size(3)}, like.options());
@@ -111,9 +112,9 @@ void KvCache::make_room(const CacheRows& rows, const at::Tensor& like) {
   }
 }
 
-void KvCache::put(const CacheRows& rows, int64_t first, const at::Tensor& k, const at::Tensor& v,
-                  bool packed) {
-  make_room(rows, k);
+void KvCache::put(const CacheRows& rows, int64_t first, const at::Tensor& k, const at::Tensor& v, bool packed,
+                  Grows grows) {
+  make_room(rows, k, grows);
   int64_t begin = 0;
   for (int64_t row = first; row < rows.size(); row++) {
     const int64_t length = rows.lengths()[static_cast<size_t>(row)];
@@ -129,7 +130,7 @@ void KvCache::put(const CacheRows& rows, int64_t first, const at::Tensor& k, con
 }
 
 CachedKeys KvCache::keys(const CacheRows& rows, const at::Tensor& like) {
-  make_room(rows, like);
+  make_room(rows, like, Grows::yes);
   return rows.keys(k_, v_);
 }
 

@@ -57,10 +57,11 @@ class KvCache {
   void select(const at::Tensor& rows);
 
   // On the CPU, for rows that say where everything lies. put() stores the keys and values of the rows from
-  // `first` on, whose lengths are theirs: [rows, heads, n, head_dim] with padding, or packed, [1, heads,
-  // tokens, head_dim]. keys() makes room for all positions of the rows; those that are not written yet hold
-  // nothing.
-  void put(const CacheRows& rows, int64_t first, const at::Tensor& k, const at::Tensor& v, bool packed);
+  // `first` on, whose lengths are theirs: [rows, heads, n, head_dim] with padding, or packed, [1, heads, tokens,
+  // head_dim]. keys() makes room for all positions of the rows; those that are not written yet hold nothing.
+  enum class Grows { yes, no };
+  void put(const CacheRows& rows, int64_t first, const at::Tensor& k, const at::Tensor& v, bool packed,
+           Grows grows = Grows::yes);
   CachedKeys keys(const CacheRows& rows, const at::Tensor& like);
 
   // A recurrent layer's (GatedDeltaNet) instead: the inputs of its convolution before the next token, [batch,
@@ -68,7 +69,7 @@ class KvCache {
   at::Tensor tail, states;
 
  private:
-  void make_room(const CacheRows& rows, const at::Tensor& like);
+  void make_room(const CacheRows& rows, const at::Tensor& like, Grows grows);
   static void write(at::Tensor& cache, const at::Tensor& x, const CachePositions& positions);
   at::Tensor k_, v_;  // [batch or slots, heads, capacity, head_dim]
 };
