@@ -239,7 +239,7 @@ void join(const std::vector<Parameter*>& weights) {
 }
 
 // On a GPU the frozen weights of a module's linear layers with inputs of one size, such as q, k and v or gate
-// and up, lie below each other, so that one product takes them (ops/side_by_side.h).
+// and up, lie below each other, so that one product takes them (nn/packed_linear_group.h).
 void lay_side_by_side(Model& model, c10::Device device) {
   if (!runs_on_gpu(device)) return;
   std::vector<Parameter*> row;

@@ -37,10 +37,8 @@ at::Tensor T5Attention::forward(const at::Tensor& x, const std::optional<at::Ten
     return o.forward(mix_packed(x, source, pass), pass.rows, *pass.context);
   if (pass.cache_rows != nullptr)
     return o.forward(mix_cached(x, source.has_value(), pass, *cache), pass.rows, *pass.context);
-  const AttentionInputs in = source ? cross_inputs(x, *source, pass, cache) : self_inputs(x, pass, cache);
-  const at::Tensor mixed = pass.one_kernel ? mix_in_one_kernel(in, source.has_value(), pass)
-                           : source        ? mix_cross(in, pass)
-                                           : mix_self(in, pass);
+  const at::Tensor mixed = source ? mix_cross(cross_inputs(x, *source, pass, cache), pass)
+                                  : mix_self(self_inputs(x, pass, cache), pass);
   return o.forward(mixed.transpose(1, 2).flatten(2), pass.rows, *pass.context);
 }
 
@@ -144,7 +142,7 @@ at::Tensor T5Attention::mix_packed(const at::Tensor& x, const std::optional<at::
 }
 
 at::Tensor T5Attention::mix_self(AttentionInputs in, const T5Pass& pass) const {
-  if (!pass.recomputed) {
+  if (!pass.recomputed && !pass.one_kernel) {
     in.mask = pass.self_mask;
     if (pass.bias == nullptr) {
       const int64_t queries = in.q.size(2), keys = in.k.size(2);
@@ -157,29 +155,18 @@ at::Tensor T5Attention::mix_self(AttentionInputs in, const T5Pass& pass) const {
   BiasAndDropout with = extra(pass);
   add_bias(with, pass, in.q.scalar_type());
   with.key_lengths = pass.lengths;
-  return attention_recomputed(in, with);
+  const SampleStarts starts{pass.starts.queries, pass.starts.queries};
+  return pass.one_kernel ? attention_in_one_kernel(in, with, starts) : attention_recomputed(in, with);
 }
 
 at::Tensor T5Attention::mix_cross(AttentionInputs in, const T5Pass& pass) const {
-  if (pass.dropout == 0.0) {
+  if (pass.dropout == 0.0 && !pass.one_kernel) {
     in.mask = pass.cross_mask;
     return attention(in);
   }
   BiasAndDropout with = extra(pass);
   with.key_lengths = pass.source_lengths;
-  return attention_recomputed(in, with);
-}
-
-at::Tensor T5Attention::mix_in_one_kernel(AttentionInputs in, bool cross, const T5Pass& pass) const {
-  BiasAndDropout with = extra(pass);
-  if (cross) {
-    with.key_lengths = pass.source_lengths;
-    return attention_in_one_kernel(in, with, pass.starts);
-  }
-  in.causal = pass.causal;
-  add_bias(with, pass, in.q.scalar_type());
-  with.key_lengths = pass.lengths;
-  return attention_in_one_kernel(in, with, {pass.starts.queries, pass.starts.queries});
+  return pass.one_kernel ? attention_in_one_kernel(in, with, pass.starts) : attention_recomputed(in, with);
 }
 
 T5FeedForward::T5FeedForward(const T5Config& c)
@@ -281,17 +268,13 @@ void T5Stack::prepare_packed(T5Pass& pass, at::Device device) const {
   const RelativeBias& bias = *blocks[0]->self.part.relative_attention_bias;
   if (!bias_in_every_block_) pass.bias = &bias;
   pass.causal = decoder_;
+  if (pass.one_kernel) {
+    pass.buckets = bias.near_buckets(device);
+    return;
+  }
   int64_t longest = 1;
   for (const AttentionGroup& group : *pass.self_groups) longest = std::max(longest, group.queries.length);
   pass.buckets = bias.buckets(longest, longest, 0, device);
-}
-
-void T5Stack::prepare_one_kernel(T5Pass& pass, at::Device device) const {
-  const RelativeBias& bias = *blocks[0]->self.part.relative_attention_bias;
-  if (!bias_in_every_block_) pass.bias = &bias;
-  pass.one_kernel = true;
-  pass.causal = decoder_;
-  pass.buckets = bias.near_buckets(device);
 }
 
 // Returns whether attention of heads of this size and with such a bias is one kernel there.
@@ -303,9 +286,8 @@ static bool attends_in_one_kernel(at::Device device, at::ScalarType type, int64_
 at::Tensor T5Stack::forward(const at::Tensor& embedded, const std::optional<at::Tensor>& source, T5Pass pass,
                             int64_t recompute) const {
   const int64_t furthest = blocks[0]->self.part.relative_attention_bias->max_distance();
-  if (attends_in_one_kernel(embedded.device(), embedded.scalar_type(), head_dim_, furthest)) {
-    prepare_one_kernel(pass, embedded.device());
-  } else if (pass.self_groups) {
+  pass.one_kernel = attends_in_one_kernel(embedded.device(), embedded.scalar_type(), head_dim_, furthest);
+  if (pass.one_kernel || pass.self_groups) {
     prepare_packed(pass, embedded.device());
   } else {
     prepare(pass, embedded, embedded.size(1));
@@ -378,8 +360,7 @@ at::Tensor T5::supervised_states(const MicroBatch& batch, const ForwardContext& 
 
 // In the row of many samples nothing has to be moved for one kernel.
 bool T5::packs_on_gpu() const {
-  return dtype() == at::kBFloat16 &&
-         attends_in_one_kernel(c10::Device(c10::kCUDA, 0), dtype(), c_.d_kv, c_.max_distance);
+  return attends_in_one_kernel(c10::Device(c10::kCUDA, 0), dtype(), c_.d_kv, c_.max_distance);
 }
 
 void T5::untie_head() {

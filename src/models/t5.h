@@ -99,7 +99,6 @@ class T5Attention : public Module {
   void add_bias(BiasAndDropout& to, const T5Pass& pass, at::ScalarType type) const;
   at::Tensor mix_self(AttentionInputs in, const T5Pass& pass) const;
   at::Tensor mix_cross(AttentionInputs in, const T5Pass& pass) const;
-  at::Tensor mix_in_one_kernel(AttentionInputs in, bool cross, const T5Pass& pass) const;
 
   int64_t heads_;
 };
@@ -156,11 +155,10 @@ class T5Block : public Module {
 class T5Stack : public Module {
  public:
   T5Stack(const T5Config& c, bool decoder);
-  // Fills in what depends on the sequences; prepare_packed(): of packed ones; prepare_one_kernel(): of
-  // either. `keys` is the number of positions in total; the last of them are `embedded` [B, queries, D].
+  // Fills in what depends on the sequences; prepare_packed(): of packed ones, and of all for
+  // one kernel. `keys` is the number of positions in total; the last of them are `embedded` [B, queries, D].
   void prepare(T5Pass& pass, const at::Tensor& embedded, int64_t keys) const;
   void prepare_packed(T5Pass& pass, at::Device device) const;
-  void prepare_one_kernel(T5Pass& pass, at::Device device) const;
   // embedded [B, seq, D] -> [B, seq, D]; the first `recompute` blocks run again in backward.
   at::Tensor forward(const at::Tensor& embedded, const std::optional<at::Tensor>& source, T5Pass pass,
                      int64_t recompute) const;

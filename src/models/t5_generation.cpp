@@ -49,7 +49,8 @@ class T5Generation : public Generation {
     rows_.add(std::vector<int64_t>(sources.lengths.size(), 0));
     for (size_t i = 0; i < caches_.size(); i++) {
       const auto entered = model_.enter(*model_.decoder_.blocks[i]);
-      const auto [k, v] = model_.decoder_.blocks[i]->cross->part.source_keys(encoded.states, encoded.rows, context_);
+      const auto [k, v] =
+          model_.decoder_.blocks[i]->cross->part.source_keys(encoded.states, encoded.rows, context_);
       caches_[i].cross.put(source_rows_, first, k, v, sources.packed.has_value(), KvCache::Grows::no);
     }
     return {};

@@ -10,7 +10,6 @@
 #include "ops/dropout.h"
 #include "ops/matmul.h"
 #include "ops/packed_adapters.h"
-#include "ops/side_by_side.h"
 #include "weights/weight_products.h"
 
 namespace trainer {
@@ -61,6 +60,28 @@ PackedAdapters pack(const variable_list& parameters, size_t layers, at::ScalarTy
   return pack_adapters(a, b, type);
 }
 
+// Returns matrices that lie next to each other in one tensor, along `dim`, as one matrix without a copy;
+// undefined if they do not.
+at::Tensor joined(const std::vector<at::Tensor>& matrices, int64_t dim) {
+  const at::Tensor& first = matrices.front();
+  if (!first.defined()) return {};
+  std::vector<int64_t> shape = first.sizes().vec();
+  shape[static_cast<size_t>(dim)] = 0;
+  int64_t next = first.storage_offset();
+  for (const at::Tensor& x : matrices) {
+    const bool fits = x.defined() &&
+                      x.storage().unsafeGetStorageImpl() == first.storage().unsafeGetStorageImpl() &&
+                      x.scalar_type() == first.scalar_type() && x.strides() == first.strides() &&
+                      x.size(1 - dim) == first.size(1 - dim) && x.storage_offset() == next;
+    if (!fits) return {};
+    next += x.size(dim) * x.stride(dim);
+    shape[static_cast<size_t>(dim)] += x.size(dim);
+  }
+  // Rows follow each other without overlap.
+  if (first.stride(1) != 1 || shape[1] > first.stride(0)) return {};
+  return first.as_strided(shape, first.strides(), first.storage_offset());
+}
+
 // Returns the weights of all layers as one matrix [all outputs, in]; undefined if they do not lie so.
 at::Tensor all_weights(const Settings& settings, const variable_list& parameters, at::ScalarType type) {
   variable_list weights;
@@ -69,7 +90,7 @@ at::Tensor all_weights(const Settings& settings, const variable_list& parameters
     if (!weight.is_tensor() || weight.scalar_type() != type) return {};
     weights.push_back(weight.tensor());
   }
-  return rows_together(weights);
+  return joined(weights, /*dim=*/0);
 }
 
 // Packed matrices are kept for backward where they are a small part of what is kept anyway, the input.
@@ -151,7 +172,7 @@ struct PackedLinearGroup : torch::autograd::Function<PackedLinearGroup> {
 
     variable_list run(const variable_list& grads, const PackedAdapters& packed) {
       const bool all = std::ranges::all_of(grads, [](const at::Tensor& grad) { return grad.defined(); });
-      const at::Tensor together = all ? columns_together(grads) : at::Tensor();
+      const at::Tensor together = all ? joined(grads, /*dim=*/1) : at::Tensor();
       const std::vector<int64_t> shape{x.size(0), packed.ranks()};
       // scale * gy B
       const at::Tensor g_low = all ? at::empty(shape, x.options()) : at::zeros(shape, x.options());

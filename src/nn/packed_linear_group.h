@@ -14,7 +14,7 @@ bool can_pack(const at::Tensor& x, const std::vector<Projection>& projections, a
 // linear_group() with fewer products and launches: the adapters' matrices are packed
 // (src/ops/packed_adapters.h), so that all of them together take two products (one for each A if there is
 // dropout). The outputs are columns of one matrix [rows, all outputs].
-// Weights that lie below each other (ops/side_by_side.h) are multiplied together, and so are gradients of the
+// Weights that lie below each other are multiplied together, and so are gradients of the
 // outputs that are columns of one matrix. The gradients of A and B are in fp32
 // and never rounded to the type of the products. Packed matrices that are small beside x are kept for
 // backward; others are packed again there.

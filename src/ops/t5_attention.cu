@@ -74,6 +74,7 @@ KERNEL attend(HeadRows q, HeadRows k, HeadRows v, HeadRows out, QueryFacts facts
     if (place.col == 0 && query < work.queries.count)
       facts.lse[work.fact(query, shape)] = sees ? most[half] + log2f(total[half]) : infinity();
   }
+  if (end == 0) __syncthreads();  // of_q is not filled yet
   put_sums(of_q, place.warp_row, sums, factor[0], factor[1]);
   __syncthreads();
   write_tile(of_q, work.at(out, work.queries), out.row, own, work.queries.count);

@@ -110,7 +110,7 @@ TEST(T5AttentionKernels, WhatAPackedSampleHoldsDoesNotReachAnother) {
 
 TEST(T5AttentionKernels, AQueryThatSeesNoKeyIsZero) {
   const EmulatedGpu gpu;
-  const T5AttentionCase c{"", 16, 2, {{9, 9}, {9, 0}}};
+  const T5AttentionCase c{"", 64, 2, {{40, 40}, {40, 0}}};
   const T5AttentionGiven given(c);
   const Tensors all = by_kernel(given.in, given.g);
   for (size_t i = 0; i < 4; i++) {
