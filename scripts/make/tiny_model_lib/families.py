@@ -78,9 +78,9 @@ def t5_tensors(tensors, config):
 
 
 def decoder_config(args, vocab_size, pad_id, end_id):
-    """Qwen2, Qwen3, Llama or Mistral."""
+    """Qwen2, Qwen3, Qwen3.5, Llama or Mistral."""
     names = {"qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "llama": "LlamaForCausalLM"}
-    names["mistral"] = "MistralForCausalLM"
+    names |= {"mistral": "MistralForCausalLM", "qwen3_5": "Qwen3_5ForCausalLM"}
     config = {
         "architectures": [names[args.family]],
         "attention_dropout": 0.0,
@@ -109,6 +109,8 @@ def decoder_config(args, vocab_size, pad_id, end_id):
         del config["head_dim"]  # not in Qwen2's files; it is hidden_size / heads
     if args.family == "mistral":
         config.update(sliding_window=None)
+    if args.family == "qwen3_5":
+        return recurrent_config(args, config)
     if args.family.startswith("qwen"):
         config.update(use_sliding_window=False, sliding_window=None, max_window_layers=args.layers)
     if args.family in ("qwen3", "llama"):
@@ -118,26 +120,66 @@ def decoder_config(args, vocab_size, pad_id, end_id):
     return config
 
 
-def decoder_tensors(tensors, config):
-    width, feed_forward, deviation = config["hidden_size"], config["intermediate_size"], config["initializer_range"]
+def recurrent_config(args, config):
+    """Qwen3.5: the last of every two layers is attention, the others are Gated DeltaNet."""
+    for key in ("rope_scaling", "rope_theta"):
+        del config[key]
+    rope = {"rope_type": "default", "rope_theta": 10000000.0, "partial_rotary_factor": 0.25}
+    config.update(model_type="qwen3_5_text", attention_bias=False, full_attention_interval=2, rope_parameters=rope)
+    heads, head_dim = args.heads, config["head_dim"]
+    config.update(linear_conv_kernel_dim=4, linear_num_key_heads=max(heads // 2, 1), linear_num_value_heads=heads)
+    config.update(linear_key_head_dim=head_dim, linear_value_head_dim=head_dim)
+    return config
+
+
+def recurrent_tensors(tensors, config, block):
+    width, deviation = config["hidden_size"], config["initializer_range"]
+    heads, value_dim = config["linear_num_value_heads"], config["linear_value_head_dim"]
+    values = heads * value_dim
+    mixed = 2 * config["linear_num_key_heads"] * config["linear_key_head_dim"] + values
+    for name, rows in (("qkv", mixed), ("z", values), ("b", heads), ("a", heads)):
+        tensors.add_normal(f"{block}in_proj_{name}.weight", (rows, width), deviation)
+    tensors.add_normal(block + "conv1d.weight", (mixed, 1, config["linear_conv_kernel_dim"]), 0.3)
+    tensors.add_normal(block + "A_log", (heads,), 1.0)
+    tensors.add_constant(block + "dt_bias", (heads,), 1.0)
+    tensors.add_constant(block + "norm.weight", (value_dim,), 1.0)
+    tensors.add_normal(block + "out_proj.weight", (width, values), deviation)
+
+
+def attention_tensors(tensors, config, block):
+    width, deviation, kind = config["hidden_size"], config["initializer_range"], config["model_type"]
     head_dim = config.get("head_dim", width // config["num_attention_heads"])
     queries, keys = config["num_attention_heads"] * head_dim, config["num_key_value_heads"] * head_dim
+    gated = 2 if kind == "qwen3_5_text" else 1  # q_proj computes a gate, too
+    for name, rows in (("q", queries * gated), ("k", keys), ("v", keys)):
+        tensors.add_normal(f"{block}{name}_proj.weight", (rows, width), deviation)
+        if kind == "qwen2":
+            tensors.add_constant(f"{block}{name}_proj.bias", (rows,), 0.0)
+    tensors.add_normal(block + "o_proj.weight", (width, queries), deviation)
+    if kind in ("qwen3", "qwen3_5_text"):
+        tensors.add_constant(block + "q_norm.weight", (head_dim,), norm_weight(config))
+        tensors.add_constant(block + "k_norm.weight", (head_dim,), norm_weight(config))
+
+
+def norm_weight(config):
+    """Qwen3.5's norms multiply by 1 + weight."""
+    return 0.0 if config["model_type"] == "qwen3_5_text" else 1.0
+
+
+def decoder_tensors(tensors, config):
+    width, feed_forward, deviation = config["hidden_size"], config["intermediate_size"], config["initializer_range"]
     tensors.add_normal("model.embed_tokens.weight", (config["vocab_size"], width), deviation)
     if not config["tie_word_embeddings"]:
         tensors.add_normal("lm_head.weight", (config["vocab_size"], width), deviation)
     for index in range(config["num_hidden_layers"]):
         block = f"model.layers.{index}."
-        for name, rows in (("q", queries), ("k", keys), ("v", keys)):
-            tensors.add_normal(f"{block}self_attn.{name}_proj.weight", (rows, width), deviation)
-            if config["model_type"] == "qwen2":
-                tensors.add_constant(f"{block}self_attn.{name}_proj.bias", (rows,), 0.0)
-        tensors.add_normal(block + "self_attn.o_proj.weight", (width, queries), deviation)
-        if config["model_type"] == "qwen3":
-            tensors.add_constant(block + "self_attn.q_norm.weight", (head_dim,), 1.0)
-            tensors.add_constant(block + "self_attn.k_norm.weight", (head_dim,), 1.0)
+        if (index + 1) % config.get("full_attention_interval", 1):
+            recurrent_tensors(tensors, config, block + "linear_attn.")
+        else:
+            attention_tensors(tensors, config, block + "self_attn.")
         tensors.add_normal(block + "mlp.gate_proj.weight", (feed_forward, width), deviation)
         tensors.add_normal(block + "mlp.up_proj.weight", (feed_forward, width), deviation)
         tensors.add_normal(block + "mlp.down_proj.weight", (width, feed_forward), deviation)
-        tensors.add_constant(block + "input_layernorm.weight", (width,), 1.0)
-        tensors.add_constant(block + "post_attention_layernorm.weight", (width,), 1.0)
-    tensors.add_constant("model.norm.weight", (width,), 1.0)
+        tensors.add_constant(block + "input_layernorm.weight", (width,), norm_weight(config))
+        tensors.add_constant(block + "post_attention_layernorm.weight", (width,), norm_weight(config))
+    tensors.add_constant("model.norm.weight", (width,), norm_weight(config))

@@ -54,7 +54,7 @@ bool is_qwen2_tokenizer(const fs::path& directory) {
   const std::string name = text_in(directory / "tokenizer_config.json", "tokenizer_class");
   if (name.empty()) return model == "qwen3";
   // For these model types, another class than their own is not trusted.
-  constexpr std::array<std::string_view, 3> kOthers{"mistral", "phi3", "granite"};
+  constexpr std::array<std::string_view, 4> kOthers{"mistral", "phi3", "granite", "qwen3_5"};
   const bool is_its_class = name == "Qwen2Tokenizer" || name == "Qwen2TokenizerFast";
   return is_its_class && std::ranges::find(kOthers, model) == kOthers.end();
 }

@@ -18,6 +18,7 @@ class LongCase:
     steps: int = 100
     eval_steps: int = 25
     effective_batch_size: int = 8
+    adafactor: dict | None = None  # as in cases.py; the long runs have AdamW
     bf16_state: bool = False  # also train all in bf16, without an fp32 copy
     changes: dict = field(default_factory=dict)
 
