@@ -1,5 +1,6 @@
-// For work whose things take long and are done side by side, such as answers: how much of all of it is done, parts
-// of things included. The time that is left then follows from that, and not from how many things are done.
+// For work whose things take long and are done side by side, such as answers: how much of all of it is done,
+// parts of things included. The time that is left then follows from that, and not from how many things are
+// done.
 #pragma once
 
 #include "base/progress.h"

@@ -77,7 +77,9 @@ void answer_all(const OpenModel& opened, const std::vector<Tokens>& prompts, con
   };
   OomHandler batch_size(options.batch_size, retry);
   Progress shown("answers", std::ssize(prompts));
-  hooks.on_progress = [&](double answered) { set_share(shown, answered / static_cast<double>(prompts.size())); };
+  hooks.on_progress = [&](double answered) {
+    set_share(shown, answered / static_cast<double>(prompts.size()));
+  };
   const auto deliver_texts = [&](size_t index, const std::vector<Tokens>& answers) {
     std::vector<std::string> texts;
     for (const Tokens& ids : answers) texts.push_back(text.text(ids));

@@ -16,13 +16,14 @@
 namespace trainer {
 namespace {
 
-constexpr int64_t kTaskNumbers = 1 << 16;      // of a weight, that a thread takes at once: half of its second cache
+constexpr int64_t kTaskNumbers =
+    1 << 16;  // of a weight, that a thread takes at once: half of its second cache
 constexpr int64_t kFewSerialNumbers = 1 << 14;  // products of fewer are not worth waking threads
 
 // A product as its tasks see it: blocks of its outputs.
 struct FewRowsWork {
   const FewRowsProduct* product;
-  at::Tensor x;       // as it is multiplied: contiguous, in fp32 or bf16
+  at::Tensor x;         // as it is multiplied: contiguous, in fp32 or bf16
   at::ScalarType type;  // of the weight
   int64_t outputs, step, tasks;
 };
@@ -38,7 +39,8 @@ FewRowsWork work_of(const FewRowsProduct& product) {
   FewRowsWork work{&product, product.x.contiguous(), at::kFloat, product.out.size(1), 0, 0};
   const int64_t depth = work.x.size(1);
   work.type = product.w.defined() ? product.w.scalar_type() : work.x.scalar_type();
-  if (work.x.scalar_type() == at::kBFloat16 && few_rows_loops()->bf16 == nullptr) work.x = work.x.to(at::kFloat);
+  if (work.x.scalar_type() == at::kBFloat16 && few_rows_loops()->bf16 == nullptr)
+    work.x = work.x.to(at::kFloat);
   const int64_t units = kTaskNumbers / std::max<int64_t>(depth, 1) / kFewRowsUnit;
   work.step = std::max<int64_t>(units, 1) * kFewRowsUnit;
   work.tasks = (work.outputs + work.step - 1) / work.step;
@@ -46,8 +48,8 @@ FewRowsWork work_of(const FewRowsProduct& product) {
 }
 
 template <class T>
-void put_few_rows(const float* sums, int64_t sums_stride, int64_t rows, int64_t columns, T* out, int64_t stride,
-                  float scale, bool begun) {
+void put_few_rows(const float* sums, int64_t sums_stride, int64_t rows, int64_t columns, T* out,
+                  int64_t stride, float scale, bool begun) {
   for (int64_t row = 0; row < rows; row++, sums += sums_stride, out += stride) {
     for (int64_t i = 0; i < columns; i++) {
       const float before = begun ? static_cast<float>(out[i]) : 0.0f;
@@ -75,16 +77,19 @@ void run_task(const FewRowsWork& work, int64_t task, std::vector<float>& sums) {
   at::Tensor out = product.out.narrow(1, first, count);
   const auto scale = static_cast<float>(product.scale);
   with_element_type(out, "few_rows", [&]<class T>() {
-    put_few_rows(sums.data(), count, rows, count, out.mutable_data_ptr<T>(), out.stride(0), scale, product.begun);
+    put_few_rows(sums.data(), count, rows, count, out.mutable_data_ptr<T>(), out.stride(0), scale,
+                 product.begun);
   });
 }
 
-void few_rows_cpu(at::TensorList /*sums*/, at::TensorList /*x*/, const std::vector<FewRowsProduct>& products) {
+void few_rows_cpu(at::TensorList /*sums*/, at::TensorList /*x*/,
+                  const std::vector<FewRowsProduct>& products) {
   std::vector<FewRowsWork> works;
   int64_t tasks = 0, numbers = 0;
   for (const FewRowsProduct& product : products) {
-    TORCH_CHECK(product.out.dim() == 2 && product.out.size(0) == product.x.size(0) && product.out.stride(1) == 1,
-                "few_rows: ", product.x.sizes(), " into ", product.out.sizes());
+    TORCH_CHECK(
+        product.out.dim() == 2 && product.out.size(0) == product.x.size(0) && product.out.stride(1) == 1,
+        "few_rows: ", product.x.sizes(), " into ", product.out.sizes());
     if (product.out.is_meta() || product.out.numel() == 0) continue;
     works.push_back(work_of(product));
     tasks += works.back().tasks;
@@ -120,7 +125,8 @@ constexpr Op kFewRows{"trainer::add_products", few_rows_cpu};
 }  // namespace
 
 bool can_multiply_few_rows(const at::Tensor& x, at::ScalarType weight) {
-  if (target_of(x.device()) != c10::kCPU || at::GradMode::is_enabled() || few_rows_loops() == nullptr) return false;
+  if (target_of(x.device()) != c10::kCPU || at::GradMode::is_enabled() || few_rows_loops() == nullptr)
+    return false;
   const at::ScalarType type = x.scalar_type();
   const bool known = weight == at::kBFloat16 || (weight == at::kFloat && type == at::kFloat);
   return known && (type == at::kFloat || type == at::kBFloat16);

@@ -27,7 +27,9 @@ struct PairsOfAvx512 {
   using Weight = c10::BFloat16;
   using Loaded = VectorsOfAvx512::Floats;
   static constexpr int kLanes = 16, kStep = 32;
-  static TRAINER_FEW_ROWS void load(const c10::BFloat16* from, Loaded& to) { std::memcpy(&to, from, sizeof to); }
+  static TRAINER_FEW_ROWS void load(const c10::BFloat16* from, Loaded& to) {
+    std::memcpy(&to, from, sizeof to);
+  }
   static TRAINER_FEW_ROWS void add(Loaded& sum, const Loaded& x, const Loaded& w) {
     asm("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(x), "v"(w));
   }
@@ -38,7 +40,8 @@ using WidenedByAvx512 = few_rows::Widened<VectorsOfAvx512, W>;
 
 // 24 of the 32 registers are sums, where there are that many rows.
 template <class Kind>
-__attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,fma"))) void multiply_with_avx512(const FewRows& in) {
+__attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,fma"))) void multiply_with_avx512(
+    const FewRows& in) {
   int64_t row = 0;
   for (; row + 8 <= in.rows; row += 8) few_rows::multiply_rows<Kind, 8, 3>(in, row);
   if (row + 4 <= in.rows) few_rows::multiply_rows<Kind, 4, 6>(in, row), row += 4;

@@ -40,8 +40,8 @@ namespace few_rows {
 
 #define TRAINER_FEW_ROWS inline __attribute__((always_inline))
 
-// Sums of products in the vectors of a kind of processor. `Vectors` has the type Floats, and kLanes of them; its
-// load() widens bf16.
+// Sums of products in the vectors of a kind of processor. `Vectors` has the type Floats, and kLanes of them;
+// its load() widens bf16.
 template <class Vectors, class W>
 struct Widened {
   using X = float;
@@ -76,7 +76,8 @@ TRAINER_FEW_ROWS void add_lanes(const Floats* sums, FourFloats& to) {
     return __builtin_shufflevector(a, b, 0, 4, 1, 5) + __builtin_shufflevector(a, b, 2, 6, 3, 7);
   };
   const FourFloats first = pairs(four[0], four[1]), second = pairs(four[2], four[3]);
-  to = __builtin_shufflevector(first, second, 0, 1, 4, 5) + __builtin_shufflevector(first, second, 2, 3, 6, 7);
+  to =
+      __builtin_shufflevector(first, second, 0, 1, 4, 5) + __builtin_shufflevector(first, second, 2, 3, 6, 7);
 }
 
 // `outputs` rows of w with `rows` rows of x: as many sums as registers hold.

@@ -87,7 +87,8 @@ class TokenByToken : public Answering {
     if (c_.num_return_sequences > 1) session_.select(rows);
     if (!logits.defined()) return;
     const bool repeats = c_.num_return_sequences > 1;
-    append(first, repeats ? logits.index_select(0, at::tensor(repeated, at::kLong).to(logits.device())) : logits);
+    append(first,
+           repeats ? logits.index_select(0, at::tensor(repeated, at::kLong).to(logits.device())) : logits);
   }
 
   void step(const at::Tensor& logits) override { append(0, logits); }
@@ -179,7 +180,8 @@ class TokenByToken : public Answering {
 }  // namespace
 
 std::unique_ptr<Answering> token_by_token(const Model& model, const GenerationConfig& config,
-                                          const GenerationHooks& hooks, at::Device device, Answered& answered) {
+                                          const GenerationHooks& hooks, at::Device device,
+                                          Answered& answered) {
   return std::make_unique<TokenByToken>(model, config, hooks, device, answered);
 }
 

@@ -30,8 +30,8 @@ struct Answered {
 
 class Answering {
  public:
-  Answering(const Model& model, const GenerationConfig& config, const GenerationHooks& hooks, at::Device device,
-            Answered& answered);
+  Answering(const Model& model, const GenerationConfig& config, const GenerationHooks& hooks,
+            at::Device device, Answered& answered);
   virtual ~Answering() = default;
 
   // Answers all that wait, `size` inputs at once. hooks.numbers has a number for each input.
@@ -43,7 +43,8 @@ class Answering {
   // All rows, and the logits of their next token.
   virtual void step(const at::Tensor& logits) = 0;
   virtual std::vector<int64_t> last_tokens() const = 0;  // of all rows; empty: there are none
-  virtual std::vector<int64_t> open_tokens() const = 0;  // so far, for each input that has begun and not ended
+  virtual std::vector<int64_t> open_tokens()
+      const = 0;  // so far, for each input that has begun and not ended
 
   const GenerationConfig& c_;
   const GenerationHooks& hooks_;
@@ -58,7 +59,8 @@ class Answering {
 
 // Greedy decoding and sampling, and beam search.
 std::unique_ptr<Answering> token_by_token(const Model& model, const GenerationConfig& config,
-                                          const GenerationHooks& hooks, at::Device device, Answered& answered);
+                                          const GenerationHooks& hooks, at::Device device,
+                                          Answered& answered);
 std::unique_ptr<Answering> beam_search(const Model& model, const GenerationConfig& config,
                                        const GenerationHooks& hooks, at::Device device, Answered& answered);
 

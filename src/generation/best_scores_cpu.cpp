@@ -1,5 +1,3 @@
-#include "generation/best_scores.h"
-
 #include <algorithm>
 #include <cmath>
 
@@ -7,6 +5,7 @@
 #include <ATen/Parallel.h>
 
 #include "base/vector_math.h"
+#include "generation/best_scores.h"
 
 namespace trainer {
 namespace {
@@ -27,7 +26,8 @@ TRAINER_VECTORISED float largest_of_block(const float* __restrict__ x) {
 // The best so far, best first.
 class BestOfSearch {
  public:
-  BestOfSearch(float* scores, int64_t* places, int64_t count) : scores_(scores), places_(places), count_(count) {}
+  BestOfSearch(float* scores, int64_t* places, int64_t count)
+      : scores_(scores), places_(places), count_(count) {}
 
   bool takes(float score) const { return found_ < count_ || score > scores_[count_ - 1]; }
   void add(float score, int64_t place) {

@@ -26,19 +26,21 @@ void check(const GenerationConfig& config) {
 
 void check_inputs(const std::vector<Tokens>& inputs) {
   for (size_t i = 0; i < inputs.size(); i++) {
-    if (inputs[i].empty()) throw DataError(concat("input ", i, " of a generation is empty: it needs a token"));
+    if (inputs[i].empty())
+      throw DataError(concat("input ", i, " of a generation is empty: it needs a token"));
   }
 }
 
 // Answers what waits; on the CPU each place is filled again when its answer has ended.
-void answer(const Model& model, Waiting waiting, int64_t size, const GenerationConfig& config, at::Device device,
-            const GenerationHooks& hooks, Answered& answered) {
-  const auto loop = (config.num_beams > 1 ? beam_search : token_by_token)(model, config, hooks, device, answered);
+void answer(const Model& model, Waiting waiting, int64_t size, const GenerationConfig& config,
+            at::Device device, const GenerationHooks& hooks, Answered& answered) {
+  const auto loop =
+      (config.num_beams > 1 ? beam_search : token_by_token)(model, config, hooks, device, answered);
   loop->run(std::move(waiting), size);
 }
 
-// The order in which inputs are answered. On a GPU by length, within a window, so that answers are delivered along
-// the way.
+// The order in which inputs are answered. On a GPU by length, within a window, so that answers are delivered
+// along the way.
 std::vector<size_t> order_of(const std::vector<Tokens>& inputs, int64_t batch_size, at::Device device) {
   std::vector<size_t> order(inputs.size());
   std::iota(order.begin(), order.end(), size_t{0});

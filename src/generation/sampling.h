@@ -26,7 +26,8 @@ class LogitsProcessors {
   // scores [rows, vocab], fp32: logits, or log-probabilities in a beam search. sequences: all tokens of each
   // row so far, the prompt of a decoder or the start token of an encoder-decoder first; `generated` of them
   // are new, of all rows or of each. Returns the changed scores; a token that is not allowed has -inf.
-  at::Tensor process(at::Tensor scores, const std::vector<const Tokens*>& sequences, int64_t generated) const {
+  at::Tensor process(at::Tensor scores, const std::vector<const Tokens*>& sequences,
+                     int64_t generated) const {
     return process(std::move(scores), sequences, std::vector<int64_t>(sequences.size(), generated));
   }
   at::Tensor process(at::Tensor scores, const std::vector<const Tokens*>& sequences,

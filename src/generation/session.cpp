@@ -18,7 +18,8 @@ namespace {
 // others and alone.
 bool packs(const std::vector<Tokens>& inputs, const GenerationConfig& config, at::Device device) {
   if (target_of(device) == c10::kCPU) return config.packing.value_or(true);
-  const bool even = std::ranges::all_of(inputs, [&](const Tokens& i) { return i.size() == inputs.front().size(); });
+  const bool even =
+      std::ranges::all_of(inputs, [&](const Tokens& i) { return i.size() == inputs.front().size(); });
   return !even && config.packing.value_or(false);
 }
 

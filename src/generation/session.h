@@ -17,8 +17,8 @@ namespace trainer {
 struct Waiting {
   const std::vector<Tokens>& inputs;
   std::vector<size_t> order{};
-  // Inputs are begun only with others that are multiplied by the same kernels (nn/few_rows_linear.h), so that an
-  // answer does not depend on who its neighbours are.
+  // Inputs are begun only with others that are multiplied by the same kernels (nn/few_rows_linear.h), so that
+  // an answer does not depend on who its neighbours are.
   bool apart = false;
   size_t next = 0;
 

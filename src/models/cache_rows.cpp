@@ -44,7 +44,8 @@ void CacheRows::add(const std::vector<int64_t>& lengths) {
     lengths_.push_back(length);
   }
   make_room(size(), longest() + 1);
-  for (int64_t row = before; row < size(); row++) table_.select(0, row).fill_(rows_[static_cast<size_t>(row)].slot);
+  for (int64_t row = before; row < size(); row++)
+    table_.select(0, row).fill_(rows_[static_cast<size_t>(row)].slot);
 }
 
 void CacheRows::select(const std::vector<int64_t>& rows, Repeated repeated) {
@@ -62,8 +63,8 @@ void CacheRows::select(const std::vector<int64_t>& rows, Repeated repeated) {
     free_.push_back(taken.second);
     return true;
   });
-  // Of rows that continue the same one, the first keeps its slot. The others get one of their family's that no
-  // row writes to.
+  // Of rows that continue the same one, the first keeps its slot. The others get one of their family's that
+  // no row writes to.
   for (size_t i = 0; i < next.size() && repeated == Repeated::get_slots; i++) {
     const auto writes = [&](int32_t slot, size_t among) {
       return std::ranges::any_of(next.begin(), next.begin() + static_cast<int64_t>(among),
@@ -73,7 +74,8 @@ void CacheRows::select(const std::vector<int64_t>& rows, Repeated repeated) {
     std::vector<int32_t> own;
     for (const auto& [family, slot] : taken_) {
       const auto continued = [&](int64_t row) { return rows_[static_cast<size_t>(row)].slot == slot; };
-      if (family == next[i].family && !writes(slot, i) && std::ranges::none_of(rows, continued)) own.push_back(slot);
+      if (family == next[i].family && !writes(slot, i) && std::ranges::none_of(rows, continued))
+        own.push_back(slot);
     }
     next[i].slot = free_slot(next[i].family, own);
   }
@@ -91,7 +93,8 @@ void CacheRows::advance() {
   make_room(size(), longest());
   int32_t* table = table_.mutable_data_ptr<int32_t>();
   for (int64_t row = 0; row < size(); row++)
-    table[row * table_.stride(0) + lengths_[static_cast<size_t>(row)] - 1] = rows_[static_cast<size_t>(row)].slot;
+    table[row * table_.stride(0) + lengths_[static_cast<size_t>(row)] - 1] =
+        rows_[static_cast<size_t>(row)].slot;
 }
 
 void CacheRows::clear() { *this = CacheRows(); }

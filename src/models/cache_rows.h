@@ -1,7 +1,7 @@
-// Where the keys and values of growing sequences lie on the CPU: in slots, with a table that says in which slot
-// each position of a row is. Rows are repeated, left out, put in another order and added to by changing the
-// table; what is in the slots stays where it is. A step writes one position of each row in place and reads nothing
-// back, so a CUDA graph of it would need no more than the table on the device.
+// Where the keys and values of growing sequences lie on the CPU: in slots, with a table that says in which
+// slot each position of a row is. Rows are repeated, left out, put in another order and added to by changing
+// the table; what is in the slots stays where it is. A step writes one position of each row in place and
+// reads nothing back, so a CUDA graph of it would need no more than the table on the device.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ class CacheRows {
  public:
   // Adds rows with so many positions, each in a slot that nothing else uses.
   void add(const std::vector<int64_t>& lengths);
-  // Continues with these rows, in this order; a row may be left out or repeated. Repeated ones get slots of their
-  // own for what is added, or share their slot if nothing is.
+  // Continues with these rows, in this order; a row may be left out or repeated. Repeated ones get slots of
+  // their own for what is added, or share their slot if nothing is.
   enum class Repeated { get_slots, share_the_slot };
   void select(const std::vector<int64_t>& rows, Repeated repeated = Repeated::get_slots);
   // Each row has one position more, in its own slot: to be called before these are written.
@@ -52,7 +52,8 @@ class CacheRows {
   std::vector<int64_t> lengths_;
   at::Tensor table_;  // int32 [rows and more, positions and more]
   int64_t slots_ = 0, next_family_ = 0;
-  std::vector<std::pair<int64_t, int32_t>> taken_;  // family and slot, also of rows that have left their family
+  std::vector<std::pair<int64_t, int32_t>>
+      taken_;  // family and slot, also of rows that have left their family
   std::vector<int32_t> free_;
 };
 

@@ -56,9 +56,11 @@ at::Tensor DecoderAttention::mix(const AttentionInputs& in, const DecoderPass& p
   return pass.packed ? packed_attention(in, *pass.packed, window_) : attention(in);
 }
 
-at::Tensor DecoderAttention::mix_cached(const AttentionInputs& in, const DecoderPass& pass, KvCache& cache) const {
+at::Tensor DecoderAttention::mix_cached(const AttentionInputs& in, const DecoderPass& pass,
+                                        KvCache& cache) const {
   const NewKeys added{in.k.select(2, 0), in.v.select(2, 0)};
-  return cached_attention(in.q.select(2, 0), added, cache.keys(*pass.cache_rows, in.k), {scale_, soft_cap_, window_})
+  return cached_attention(in.q.select(2, 0), added, cache.keys(*pass.cache_rows, in.k),
+                          {scale_, soft_cap_, window_})
       .unsqueeze(1);
 }
 

@@ -34,8 +34,8 @@ struct DecoderPass {
   // The same for sliding layers; also used if a position is outside the window of another. Additive,
   // broadcastable to [B, H, S, keys].
   at::Tensor window_mask{};
-  // In generation on the CPU, instead: where everything is cached. The pass has a token more for each row, or the
-  // whole rows from `first_row` on.
+  // In generation on the CPU, instead: where everything is cached. The pass has a token more for each row, or
+  // the whole rows from `first_row` on.
   const CacheRows* cache_rows = nullptr;
   std::optional<int64_t> first_row{};
   // With packing: the sequences of the row; then there are no masks.

@@ -73,7 +73,8 @@ class DecoderGeneration : public Generation {
     const std::vector<int64_t> places = rows_.lengths();
     rows_.advance();
     const at::Tensor slots = at::arange(rows_.size(), slots_.options());
-    DecoderPass pass = model_.start(context_, slots, h, at::tensor(places, at::kLong).unsqueeze(1), rows_.lengths());
+    DecoderPass pass =
+        model_.start(context_, slots, h, at::tensor(places, at::kLong).unsqueeze(1), rows_.lengths());
     pass.cache_rows = &rows_;
     return logits(through_layers(h, pass).select(1, 0));
   }
@@ -149,7 +150,8 @@ class DecoderGeneration : public Generation {
   }
   // [B, D] -> [B, vocab]
   at::Tensor logits(const at::Tensor& h) const {
-    return model_.head().next_logits(model_.head().states(model_.body_.norm.forward(h), at::Tensor(), context_));
+    return model_.head().next_logits(
+        model_.head().states(model_.body_.norm.forward(h), at::Tensor(), context_));
   }
 
   const Decoder& model_;

@@ -104,7 +104,8 @@ void KvCache::make_room(const CacheRows& rows, const at::Tensor& like, Grows gro
   const int64_t more = grows == Grows::yes ? std::max(kStep, rows.longest() / 4) : 0;
   const int64_t longer = rows.longest() <= has ? has : rows.longest() + more;
   for (at::Tensor* cache : {&k_, &v_}) {
-    at::Tensor wider = at::empty({std::max(slots, rows.slots()), like.size(1), longer, like.size(3)}, like.options());
+    at::Tensor wider =
+        at::empty({std::max(slots, rows.slots()), like.size(1), longer, like.size(3)}, like.options());
     if (cache->defined()) wider.narrow(0, 0, slots).narrow(2, 0, has).copy_(*cache);
     *cache = wider;
   }

@@ -57,8 +57,9 @@ class KvCache {
   void select(const at::Tensor& rows);
 
   // On the CPU, for rows that say where everything lies. put() stores the keys and values of the rows from
-  // `first` on, whose lengths are theirs: [rows, heads, n, head_dim] with padding, or packed, [1, heads, tokens,
-  // head_dim]. keys() makes room for all positions of the rows; those that are not written yet hold nothing.
+  // `first` on, whose lengths are theirs: [rows, heads, n, head_dim] with padding, or packed, [1, heads,
+  // tokens, head_dim]. keys() makes room for all positions of the rows; those that are not written yet hold
+  // nothing.
   enum class Grows { yes, no };
   void put(const CacheRows& rows, int64_t first, const at::Tensor& k, const at::Tensor& v, bool packed,
            Grows grows = Grows::yes);

@@ -57,7 +57,8 @@ std::pair<at::Tensor, at::Tensor> T5Attention::source_keys(const at::Tensor& sou
 }
 
 // x [B, 1, D] -> [B, 1, H K]
-at::Tensor T5Attention::mix_cached(const at::Tensor& x, bool cross, const T5Pass& pass, T5BlockCache& cache) const {
+at::Tensor T5Attention::mix_cached(const at::Tensor& x, bool cross, const T5Pass& pass,
+                                   T5BlockCache& cache) const {
   const auto heads = [&](const at::Tensor& y) { return y.select(1, 0).unflatten(1, {heads_, -1}); };
   if (cross) {
     const at::Tensor own = heads(q.forward(x, pass.rows, *pass.context));

@@ -49,13 +49,16 @@ class T5Generation : public Generation {
     rows_.add(std::vector<int64_t>(sources.lengths.size(), 0));
     for (size_t i = 0; i < caches_.size(); i++) {
       const auto entered = model_.enter(*model_.decoder_.blocks[i]);
-      const auto [k, v] = model_.decoder_.blocks[i]->cross->part.source_keys(encoded.states, encoded.rows, context_);
+      const auto [k, v] =
+          model_.decoder_.blocks[i]->cross->part.source_keys(encoded.states, encoded.rows, context_);
       caches_[i].cross.put(source_rows_, first, k, v, sources.packed.has_value(), KvCache::Grows::no);
     }
     return {};
   }
 
-  at::Tensor next(const at::Tensor& tokens) override { return in_slots_ ? next_cached(tokens) : next_masked(tokens); }
+  at::Tensor next(const at::Tensor& tokens) override {
+    return in_slots_ ? next_cached(tokens) : next_masked(tokens);
+  }
 
   void select(const std::vector<int64_t>& rows) override {
     if (in_slots_) {
@@ -121,7 +124,11 @@ class T5Generation : public Generation {
     for (size_t i = 0; i < caches_.size(); i++) {
       const auto& own = model_.decoder_.blocks[i]->self.part.relative_attention_bias;
       const auto of_distances = [&] {
-        return own->bias(1, biased_, biased_ - 1, model_.dtype()).select(2, 0)[0].flip(1).to(at::kFloat).contiguous();
+        return own->bias(1, biased_, biased_ - 1, model_.dtype())
+            .select(2, 0)[0]
+            .flip(1)
+            .to(at::kFloat)
+            .contiguous();
       };
       caches_[i].bias = own ? of_distances() : caches_[0].bias;
     }

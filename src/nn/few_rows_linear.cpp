@@ -24,7 +24,9 @@ FewRowsProduct product_with(const at::Tensor& x, const Weight& w) {
   if (w.is_tensor()) {
     product.w = w.tensor();
   } else {
-    product.panel = [&w, type = x.scalar_type()](int64_t first, int64_t count) { return w.rows(first, count, type); };
+    product.panel = [&w, type = x.scalar_type()](int64_t first, int64_t count) {
+      return w.rows(first, count, type);
+    };
   }
   return product;
 }
@@ -36,7 +38,8 @@ bool are_few_rows(const std::vector<int64_t>& lengths) {
 }
 
 bool can_take_few_rows(const at::Tensor& x, const std::vector<Projection>& projections) {
-  return std::ranges::all_of(projections, [&](const Projection& p) { return p.dropout == 0.0 && takes(x, p.weight); });
+  return std::ranges::all_of(projections,
+                             [&](const Projection& p) { return p.dropout == 0.0 && takes(x, p.weight); });
 }
 
 std::vector<at::Tensor> few_rows_linear(const at::Tensor& x, const std::vector<Projection>& projections) {
@@ -48,7 +51,8 @@ std::vector<at::Tensor> few_rows_linear(const at::Tensor& x, const std::vector<P
     const Projection& p = projections[i];
     if (!p.a.defined()) continue;
     products.push_back(product_with(x, Weight(p.a.to(x.scalar_type()))));
-    adapters.push_back({out.back(), products.back().out, p.b.to(x.scalar_type()), {}, p.scale, /*begun=*/true});
+    adapters.push_back(
+        {out.back(), products.back().out, p.b.to(x.scalar_type()), {}, p.scale, /*begun=*/true});
   }
   few_rows_products(products);
   if (!adapters.empty()) few_rows_products(adapters);

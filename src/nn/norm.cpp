@@ -89,7 +89,8 @@ std::pair<at::Tensor, at::Tensor> RmsNorm::after_sum(const at::Tensor& x, const 
   const bool plus_one = facts_.scale == NormScale::one_plus_weight;
   const at::Tensor by = weight.as(x.scalar_type());
   if (!at::GradMode::is_enabled()) {
-    const auto [h, n, rstd] = add_norm(x, y, by, {keys, static_cast<int64_t>(key), p}, facts_.epsilon, plus_one);
+    const auto [h, n, rstd] =
+        add_norm(x, y, by, {keys, static_cast<int64_t>(key), p}, facts_.epsilon, plus_one);
     return {h, n};
   }
   const variable_list out =

@@ -297,7 +297,8 @@ std::pair<at::Tensor, at::Tensor> Rotary::apply(const at::Tensor& q, const at::T
   }
   const bool plus_one = facts.scale == NormScale::one_plus_weight;
   if (!at::GradMode::is_enabled()) {
-    const QkPair rotated = rotate_qk({q, k}, {q_weight, k_weight, facts.epsilon, plus_one}, tables.cos, tables.sin).out;
+    const QkPair rotated =
+        rotate_qk({q, k}, {q_weight, k_weight, facts.epsilon, plus_one}, tables.cos, tables.sin).out;
     return {rotated.q, rotated.k};
   }
   const variable_list out =

@@ -1,4 +1,5 @@
-// Attention of one new token a row to keys and values that are kept in slots (models/cache_rows.h), on the CPU.
+// Attention of one new token a row to keys and values that are kept in slots (models/cache_rows.h), on the
+// CPU.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +9,13 @@
 
 namespace trainer {
 
-// Keys and values [slots, kv_heads, positions, head_dim], in fp32 or bf16. Position p of a row lies in the slot
-// slots[row][p]: so rows share what they have in common, and nothing is copied when one is repeated, left out or
-// replaced.
+// Keys and values [slots, kv_heads, positions, head_dim], in fp32 or bf16. Position p of a row lies in the
+// slot slots[row][p]: so rows share what they have in common, and nothing is copied when one is repeated,
+// left out or replaced.
 struct CachedKeys {
   at::Tensor k, v;
-  at::Tensor slots;               // int32 [rows, positions or more], or [rows, 1]: of all positions
-  std::vector<int64_t> lengths;   // positions of each row, the new one included
+  at::Tensor slots;              // int32 [rows, positions or more], or [rows, 1]: of all positions
+  std::vector<int64_t> lengths;  // positions of each row, the new one included
 
   std::vector<at::Tensor> tensors() const { return {k, v, slots}; }
 };
@@ -27,16 +28,16 @@ struct CachedScores {
   std::vector<at::Tensor> tensors() const { return {bias}; }
 };
 
-// The keys and values of the new tokens, [rows, kv_heads, head_dim], which go to the last position of each row.
-// Undefined: they are there already, or nothing is added (cross-attention).
+// The keys and values of the new tokens, [rows, kv_heads, head_dim], which go to the last position of each
+// row. Undefined: they are there already, or nothing is added (cross-attention).
 struct NewKeys {
   at::Tensor k, v;
 
   std::vector<at::Tensor> tensors() const { return {k, v}; }
 };
 
-// q [rows, heads, head_dim]; heads is a multiple of kv_heads. Returns [rows, heads * head_dim]. The sums of a row
-// are in an order that nothing but its length decides.
+// q [rows, heads, head_dim]; heads is a multiple of kv_heads. Returns [rows, heads * head_dim]. The sums of a
+// row are in an order that nothing but its length decides.
 at::Tensor cached_attention(const at::Tensor& q, const NewKeys& added, const CachedKeys& keys,
                             const CachedScores& scores);
 decltype(cached_attention) cached_attention_cpu;

@@ -13,7 +13,7 @@
 namespace trainer {
 namespace {
 
-constexpr int64_t kDotLanes = 16;           // sums of a product side by side
+constexpr int64_t kDotLanes = 16;          // sums of a product side by side
 constexpr int64_t kCachedGrain = 1 << 15;  // products of a thread, at least
 
 template <class T>
@@ -47,8 +47,8 @@ struct SeenKeys {
 
 // scores[query][i] = scale * q k of a position; queries of one key/value head are beside each other.
 template <class T>
-TRAINER_VECTORISED void score_keys(const SeenKeys<T>& seen, const float* __restrict__ q, int64_t queries, float scale,
-                                   float* __restrict__ scores) {
+TRAINER_VECTORISED void score_keys(const SeenKeys<T>& seen, const float* __restrict__ q, int64_t queries,
+                                   float scale, float* __restrict__ scores) {
   for (int64_t i = 0; i < seen.count; i++) {
     const T* k = seen.k + seen.place(i);
     for (int64_t query = 0; query < queries; query++)
@@ -72,8 +72,8 @@ TRAINER_INLINE void add_value(float* __restrict__ sum, const T* __restrict__ v, 
 }
 
 template <class T>
-TRAINER_VECTORISED void sum_values(const SeenKeys<T>& seen, const float* __restrict__ weights, int64_t queries,
-                                   float* __restrict__ sums) {
+TRAINER_VECTORISED void sum_values(const SeenKeys<T>& seen, const float* __restrict__ weights,
+                                   int64_t queries, float* __restrict__ sums) {
   std::fill(sums, sums + queries * seen.head_dim, 0.0f);
   for (int64_t i = 0; i < seen.count; i++) {
     const T* v = seen.v + seen.place(i);
@@ -134,8 +134,8 @@ void attend_row_head(const CachedCall& call, int64_t row, int64_t kv_head, std::
   memory.resize(std::max(memory.size(), static_cast<size_t>(2 * of_q + of_scores)));
   float *const q = memory.data(), *const sums = q + of_q, *const scores = sums + of_q;
   for (int64_t query = 0; query < queries; query++) {
-    const T* from = call.q.const_data_ptr<T>() + row * call.q.stride(0) +
-                    (kv_head * queries + query) * call.q.stride(1);
+    const T* from =
+        call.q.const_data_ptr<T>() + row * call.q.stride(0) + (kv_head * queries + query) * call.q.stride(1);
     for (int64_t c = 0; c < head_dim; c++) q[query * head_dim + c] = static_cast<float>(from[c]);
   }
   score_keys(seen, q, queries, static_cast<float>(call.how.scale), scores);
@@ -171,7 +171,8 @@ at::Tensor cached_attention_cpu(const at::Tensor& q_, const NewKeys& added_, con
   int64_t positions = 0;
   for (const int64_t length : keys.lengths) positions += length;
   const int64_t tasks = call.rows() * call.kv_heads();
-  const int64_t of_task = std::max<int64_t>(positions / std::max<int64_t>(q.size(0), 1), 1) * call.queries() * q.size(2);
+  const int64_t of_task =
+      std::max<int64_t>(positions / std::max<int64_t>(q.size(0), 1), 1) * call.queries() * q.size(2);
   with_element_type(q, "cached_attention", [&]<class T>() {
     at::parallel_for(0, tasks, std::max<int64_t>(kCachedGrain / std::max<int64_t>(of_task, 1), 1),
                      [&](int64_t begin, int64_t end) {

@@ -64,8 +64,8 @@ std::map<std::string, Dtype> types_that_came(const Config& config, const LoadRep
   return types;
 }
 
-// Returns whether all weights of the file are bf16 or fp32. Then a computation in fp32 can leave them in the file:
-// bf16 is widened exactly while it is multiplied, which reads half as much.
+// Returns whether all weights of the file are bf16 or fp32. Then a computation in fp32 can leave them in the
+// file: bf16 is widened exactly while it is multiplied, which reads half as much.
 bool widens_exactly(const std::filesystem::path& model) {
   const ModelWeights weights = read_model_weights(model);
   return std::ranges::all_of(weights.tensors, [](const auto& tensor) {

@@ -113,7 +113,9 @@ std::string Predictor::answer(const Model& model, c10::Device device, const std:
   const std::vector<Prompt> prompts = prompts_of(ranks);
   nlohmann::json note = nlohmann::json::array();
   Progress shown("answers", std::ssize(prompts));
-  hooks.on_progress = [&](double answered) { set_share(shown, answered / static_cast<double>(prompts.size())); };
+  hooks.on_progress = [&](double answered) {
+    set_share(shown, answered / static_cast<double>(prompts.size()));
+  };
   OomHandler handler(batch_size_, retry_options(recovery_, device), /*minimum=*/1, recovery_.grow_after);
   handler.set_budget(budget_);
   std::vector<Tokens> inputs;

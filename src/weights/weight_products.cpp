@@ -15,7 +15,8 @@ RowsOnDemand rows_of(const Weight& w, const at::Tensor& x, at::ScalarType type) 
 
 // Bf16 is fp32 with fewer bits, so nothing is rounded: it is widened by panels while it is multiplied.
 bool is_narrower(const Weight& w, const at::Tensor& x, at::ScalarType type) {
-  return x.is_cpu() && w.scalar_type() == at::kBFloat16 && type == at::kFloat && x.scalar_type() == at::kFloat;
+  return x.is_cpu() && w.scalar_type() == at::kBFloat16 && type == at::kFloat &&
+         x.scalar_type() == at::kFloat;
 }
 
 }  // namespace

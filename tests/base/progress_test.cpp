@@ -1,5 +1,4 @@
 #include "base/progress.h"
-#include "base/progress_share.h"
 
 #include <algorithm>
 #include <chrono>
@@ -9,6 +8,8 @@
 #include <gtest/gtest.h>
 
 #include "trainer/base/log.h"
+
+#include "base/progress_share.h"
 
 namespace trainer {
 namespace {

@@ -36,8 +36,9 @@ struct FewRowsProducts : ::testing::Test {
 };
 
 // Sides that are no multiple of a tile, a task or a vector.
-const std::vector<std::vector<int64_t>> kShapes{{1, 1, 1},    {1, 576, 1000}, {2, 33, 25},  {3, 64, 23},   {5, 100, 300},
-                                                {8, 1536, 7}, {13, 40, 49},   {33, 17, 64}, {64, 2000, 97}};
+const std::vector<std::vector<int64_t>> kShapes{{1, 1, 1},    {1, 576, 1000}, {2, 33, 25},
+                                                {3, 64, 23},  {5, 100, 300},  {8, 1536, 7},
+                                                {13, 40, 49}, {33, 17, 64},   {64, 2000, 97}};
 
 TEST_F(FewRowsProducts, HaveTheValuesOfProductsInFp64) {
   for (const auto& shape : kShapes) {
@@ -61,7 +62,8 @@ TEST_F(FewRowsProducts, AreAddedToWhatIsThere) {
 TEST_F(FewRowsProducts, HaveTheSameBitsWhateverTheOtherRowsAre) {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
     for (const auto& shape : kShapes) {
-      const at::Tensor x = random.normal({40, shape[1]}).to(type), w = random.normal({shape[2], shape[1]}).to(type);
+      const at::Tensor x = random.normal({40, shape[1]}).to(type),
+                       w = random.normal({shape[2], shape[1]}).to(type);
       const at::Tensor together = product_of(x, w);
       for (const int64_t rows : {1, 2, 3, 4, 7, 8, 12, 31}) {
         const at::Tensor some = product_of(x.narrow(0, 40 - rows, rows), w);
@@ -84,14 +86,16 @@ TEST_F(FewRowsProducts, HaveTheSameBitsWithAnyNumberOfThreads) {
 TEST_F(FewRowsProducts, TakeWeightsByPanels) {
   const at::Tensor x = random.normal({6, 320}), w = random.normal({900, 320});
   const at::Tensor out = at::empty({6, 900});
-  few_rows_products({{out, x, {}, [&](int64_t first, int64_t count) { return w.narrow(0, first, count).clone(); }}});
+  few_rows_products(
+      {{out, x, {}, [&](int64_t first, int64_t count) { return w.narrow(0, first, count).clone(); }}});
   EXPECT_TRUE(out.equal(product_of(x, w)));
 }
 
 TEST_F(FewRowsProducts, PassOnWhatAPanelThrows) {
   const at::Tensor x = random.normal({6, 320}), out = at::empty({6, 900});
-  EXPECT_THROW(few_rows_products({{out, x, {}, [](int64_t, int64_t) -> at::Tensor { throw std::bad_alloc(); }}}),
-               std::bad_alloc);
+  EXPECT_THROW(
+      few_rows_products({{out, x, {}, [](int64_t, int64_t) -> at::Tensor { throw std::bad_alloc(); }}}),
+      std::bad_alloc);
 }
 
 TEST_F(FewRowsProducts, AreOfEveryKindOfProcessor) {

@@ -17,10 +17,12 @@ TEST(BestScores, AreThoseThatSortingFinds) {
     const at::Tensor log_probs = random.normal({searches * beams, vocab});
     log_probs.select(1, 1).fill_(-INFINITY);
     std::vector<float> so_far;
-    for (int64_t row = 0; row < searches * beams; row++) so_far.push_back(-0.25f * static_cast<float>(row % 3));
+    for (int64_t row = 0; row < searches * beams; row++)
+      so_far.push_back(-0.25f * static_cast<float>(row % 3));
     const auto [scores, places] = best_scores(log_probs, so_far, beams, count);
     const at::Tensor all = (log_probs + at::tensor(so_far).unsqueeze(1)).view({searches, -1});
-    const at::Tensor sorted = std::get<0>(all.sort(/*stable=*/true, 1, /*descending=*/true)).narrow(1, 0, count);
+    const at::Tensor sorted =
+        std::get<0>(all.sort(/*stable=*/true, 1, /*descending=*/true)).narrow(1, 0, count);
     EXPECT_TRUE(scores.equal(sorted));
     EXPECT_TRUE(all.gather(1, places).equal(scores));
   }

@@ -90,7 +90,8 @@ TEST_P(Refill, DoesSoInBf16ToTheBit) {
   }
   // MKL and oneDNN may multiply the rows of long inputs in another order if there are more of them.
   std::vector<Tokens> inputs = many_inputs();
-  if (!multiplies_builtin(at::kBFloat16)) std::erase_if(inputs, [](const Tokens& input) { return input.size() > 32; });
+  if (!multiplies_builtin(at::kBFloat16))
+    std::erase_if(inputs, [](const Tokens& input) { return input.size() > 32; });
   const Golden golden(GetParam(), at::kBFloat16);
   for (const GenerationConfig& config : all_ways()) {
     const Answers expected = alone(*golden.model, inputs, config);
@@ -98,7 +99,8 @@ TEST_P(Refill, DoesSoInBf16ToTheBit) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Refill, ::testing::Values("t5_v1_1", "umt5", "qwen2", "qwen3_lora", "gemma2", "granite"),
+INSTANTIATE_TEST_SUITE_P(Families, Refill,
+                         ::testing::Values("t5_v1_1", "umt5", "qwen2", "qwen3_lora", "gemma2", "granite"),
                          [](const auto& param) { return param.param; });
 
 // Each step has as many rows as there are places, while inputs wait.
@@ -133,9 +135,9 @@ TEST(Progress, GrowsFromNothingToAllInputs) {
   GenerationHooks hooks;
   hooks.on_progress = [&](double answered) { seen.push_back(answered); };
   in_batches(*golden.model, std::vector<Tokens>(8, {5, 6, 7}), config, 4, hooks);
-  ASSERT_EQ(seen.size(), 38u);          // two tokens come with the inputs
-  EXPECT_NEAR(seen[0], 0.4, 1e-6);      // four answers of which 2 tokens of 20 are there
-  EXPECT_NEAR(seen[9], 2.2, 1e-6);      // and 11
+  ASSERT_EQ(seen.size(), 38u);      // two tokens come with the inputs
+  EXPECT_NEAR(seen[0], 0.4, 1e-6);  // four answers of which 2 tokens of 20 are there
+  EXPECT_NEAR(seen[9], 2.2, 1e-6);  // and 11
   EXPECT_NEAR(seen[18], 4.0, 1e-6);
   EXPECT_EQ(seen.back(), 8.0);
   EXPECT_TRUE(std::ranges::is_sorted(seen));

@@ -49,7 +49,8 @@ struct Mirror {
       ASSERT_EQ(rows.lengths()[row], std::ssize(expected[row]));
       for (size_t position = 0; position < expected[row].size(); position++) {
         const auto slot = table[static_cast<int64_t>(row)][static_cast<int64_t>(position)].item<int64_t>();
-        ASSERT_EQ(cache[static_cast<size_t>(slot)][position], expected[row][position]) << row << " " << position;
+        ASSERT_EQ(cache[static_cast<size_t>(slot)][position], expected[row][position])
+            << row << " " << position;
       }
     }
   }
@@ -57,7 +58,9 @@ struct Mirror {
 
 TEST(CacheRows, HoldWhatWasWrittenThroughAnySelection) {
   std::mt19937 random(1);
-  const auto up_to = [&](int64_t most) { return static_cast<int64_t>(random() % static_cast<uint64_t>(most)); };
+  const auto up_to = [&](int64_t most) {
+    return static_cast<int64_t>(random() % static_cast<uint64_t>(most));
+  };
   for (int trial = 0; trial < 30; trial++) {
     Mirror mirror;
     mirror.add({3, 1, 5});

@@ -31,7 +31,8 @@ Cached scattered(Random& random, int64_t heads, int64_t kv_heads, int64_t head_d
   // No two rows end in the same place.
   for (int64_t row = 0; row < rows; row++) {
     for (int64_t position = 0; position < positions; position++)
-      c.slots.index_put_({at::tensor(row), at::tensor(position)}, at::tensor((row * 5 + position * 3) % slots, at::kInt));
+      c.slots.index_put_({at::tensor(row), at::tensor(position)},
+                         at::tensor((row * 5 + position * 3) % slots, at::kInt));
   }
   return c;
 }
@@ -66,8 +67,10 @@ TEST(CachedAttention, HasTheValuesOfAttentionInFp64) {
   Random random{3};
   const at::Tensor bias = random.normal({6, 64});
   for (const auto& [kv_heads, head_dim] : {std::pair<int64_t, int64_t>{6, 64}, {2, 16}, {3, 20}, {1, 5}}) {
-    for (const CachedScores& how :
-         {CachedScores{.scale = 0.2}, {.scale = 0.5, .soft_cap = 3.0}, {.scale = 0.3, .window = 9}, {.bias = bias}}) {
+    for (const CachedScores& how : {CachedScores{.scale = 0.2},
+                                    {.scale = 0.5, .soft_cap = 3.0},
+                                    {.scale = 0.3, .window = 9},
+                                    {.bias = bias}}) {
       expect_attention(scattered(random, 6, kv_heads, head_dim, at::kFloat), how, 2e-6);
       expect_attention(scattered(random, 6, kv_heads, head_dim, at::kBFloat16), how, 0x1p-8);
     }
@@ -79,7 +82,8 @@ TEST(CachedAttention, LeavesTheNewKeyInItsPlace) {
   const Cached c = scattered(random, 4, 2, 16, at::kFloat);
   cached_attention(c.q, c.added, {c.k, c.v, c.slots, c.lengths}, {});
   for (int64_t row = 0; row < c.q.size(0); row++) {
-    const int64_t position = c.lengths[static_cast<size_t>(row)] - 1, slot = c.slots[row][position].item<int64_t>();
+    const int64_t position = c.lengths[static_cast<size_t>(row)] - 1,
+                  slot = c.slots[row][position].item<int64_t>();
     EXPECT_TRUE(c.k[slot].select(1, position).equal(c.added.k[row]));
     EXPECT_TRUE(c.v[slot].select(1, position).equal(c.added.v[row]));
   }
@@ -92,19 +96,22 @@ TEST(CachedAttention, OfARowHasTheSameBitsWhateverTheOthersAre) {
   for (int64_t row = 0; row < c.q.size(0); row++) {
     const NewKeys added{c.added.k.narrow(0, row, 1), c.added.v.narrow(0, row, 1)};
     const CachedKeys keys{c.k, c.v, c.slots.narrow(0, row, 1), {c.lengths[static_cast<size_t>(row)]}};
-    EXPECT_TRUE(cached_attention(c.q.narrow(0, row, 1), added, keys, {.scale = 0.1}).equal(together.narrow(0, row, 1)));
+    EXPECT_TRUE(cached_attention(c.q.narrow(0, row, 1), added, keys, {.scale = 0.1})
+                    .equal(together.narrow(0, row, 1)));
   }
 }
 
 // Cross-attention: rows that share a source, and add nothing to it.
 TEST(CachedAttention, TakesRowsThatLieInOneSlot) {
   Random random{6};
-  const at::Tensor q = random.normal({3, 2, 16}), k = random.normal({2, 2, 10, 16}), v = random.normal({2, 2, 10, 16});
+  const at::Tensor q = random.normal({3, 2, 16}), k = random.normal({2, 2, 10, 16}),
+                   v = random.normal({2, 2, 10, 16});
   const at::Tensor found =
       cached_attention(q, {}, {k, v, at::tensor({1, 1, 0}, at::kInt).unsqueeze(1), {6, 6, 10}}, {});
   const int64_t slots[] = {1, 1, 0}, lengths[] = {6, 6, 10};
   for (int64_t row = 0; row < 3; row++) {
-    const at::Tensor own_k = k[slots[row]].narrow(1, 0, lengths[row]), own_v = v[slots[row]].narrow(1, 0, lengths[row]);
+    const at::Tensor own_k = k[slots[row]].narrow(1, 0, lengths[row]),
+                     own_v = v[slots[row]].narrow(1, 0, lengths[row]);
     const at::Tensor weights = own_k.matmul(q[row].unsqueeze(2)).squeeze(2).softmax(1);
     EXPECT_TRUE(at::allclose(found[row], weights.unsqueeze(1).matmul(own_v).flatten(), 1e-5, 1e-6));
   }

@@ -30,8 +30,9 @@ class Generation {
   virtual void select(const std::vector<int64_t>& rows) = 0;
   // Returns whether sequences can be added to those there are: on the CPU.
   virtual bool takes_more() const { return false; }
-  // Adds prompts or sources, in slots 0, 1, ..., behind the other sequences. Returns the logits of the token after
-  // each prompt; an undefined tensor for sources, whose answers begin with `start_token` in the next step.
+  // Adds prompts or sources, in slots 0, 1, ..., behind the other sequences. Returns the logits of the token
+  // after each prompt; an undefined tensor for sources, whose answers begin with `start_token` in the next
+  // step.
   virtual at::Tensor add(const MicroBatch& prompts, int64_t start_token);
 };
 

@@ -11,7 +11,7 @@ namespace trainer {
 class KeptInputs;
 
 struct ForwardContext {
-  bool training = false;    // dropout on
+  bool training = false;  // dropout on
   // In generation: the pass has few rows, which nothing records for gradients (nn/few_rows_linear.h).
   bool few_rows = false;
   uint64_t random_key = 0;  // made of (seed, step); all dropout masks follow from it

@@ -47,7 +47,8 @@ class OutputHead {
   // Returns the logits, fp32 [n, vocab], of states(). `weight` is weight(type of the states) or a copy of it.
   at::Tensor logits(const at::Tensor& states) const { return logits(states, weight(states.scalar_type())); }
   at::Tensor logits(const at::Tensor& states, const at::Tensor& weight) const;
-  // The same in generation, for the few rows that choose a token: the bits of a row do not depend on the others.
+  // The same in generation, for the few rows that choose a token: the bits of a row do not depend on the
+  // others.
   at::Tensor next_logits(const at::Tensor& states) const;
 
   // Returns the SUM of the token losses of states(). The logits never exist as a whole
