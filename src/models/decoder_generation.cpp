@@ -3,7 +3,6 @@
 
 #include <ATen/ATen.h>
 
-#include "device/target_device.h"
 #include "models/decoder.h"
 #include "nn/few_rows_linear.h"
 
@@ -17,7 +16,7 @@ class DecoderGeneration : public Generation {
       : model_(model),
         prompts_(prompts),
         slots_(prompts.slots),
-        in_slots_(target_of(slots_.device()) == c10::kCPU && model.c_.recurrent.empty()),
+        in_slots_(caches_have_slots(slots_.device()) && model.c_.recurrent.empty()),
         positions_(prompts.input_lengths, prompts.lengths),
         caches_(model.body_.layers.size()) {}
 

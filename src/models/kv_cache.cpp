@@ -1,9 +1,12 @@
 #include "models/kv_cache.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 
 #include <ATen/ATen.h>
+
+#include "device/target_device.h"
 
 namespace trainer {
 namespace {
@@ -16,7 +19,12 @@ at::Tensor with_room(const at::Tensor& x, int64_t capacity) {
   return out;
 }
 
+std::atomic<bool> rows_on_cpu{false};
+
 }  // namespace
+
+bool caches_have_slots(at::Device device) { return target_of(device) == c10::kCPU && !rows_on_cpu; }
+void keep_rows_on_cpu(bool rows) { rows_on_cpu = rows; }
 
 CachePositions::CachePositions(const at::Tensor& lengths, const std::vector<int64_t>& on_host)
     : lengths_(lengths), host_(on_host) {

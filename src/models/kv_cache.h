@@ -42,6 +42,12 @@ class CachePositions {
 // [sequences, heads, room, head_dim], with 0 after the end of each sequence.
 at::Tensor by_sequence(const at::Tensor& packed, const std::vector<int64_t>& lengths, int64_t room);
 
+// Returns whether caches on this device have slots (models/cache_rows.h): on the CPU. Others have a row for
+// each sequence, with masks. keep_rows_on_cpu(): the CPU, too, so that tests of a machine without a GPU see
+// these.
+bool caches_have_slots(at::Device device);
+void keep_rows_on_cpu(bool rows);
+
 // Allocates room for more than it holds and grows in steps, so that appending a token does not copy the rest.
 class KvCache {
  public:

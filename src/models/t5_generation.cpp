@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include "device/target_device.h"
 #include "models/t5.h"
 #include "nn/few_rows_linear.h"
 #include "ops/dropout.h"
@@ -17,7 +16,7 @@ class T5Generation : public Generation {
       : model_(model),
         batch_(sources),
         slots_(sources.slots),
-        in_slots_(target_of(slots_.device()) == c10::kCPU),
+        in_slots_(caches_have_slots(slots_.device())),
         lengths_(sources.input_lengths),
         longest_(*std::ranges::max_element(sources.lengths)),
         positions_(at::zeros_like(lengths_), std::vector<int64_t>(sources.lengths.size(), 0)),

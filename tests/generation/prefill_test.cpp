@@ -9,6 +9,7 @@
 #include "trainer/generation/generate.h"
 
 #include "models/golden.h"
+#include "models/kv_cache.h"
 #include "support/counting_allocator.h"
 #include "support/error_message.h"
 #include "support/product_rows.h"
@@ -91,6 +92,15 @@ TEST_P(Prefill, EachPromptGetsTheScoresThatItGetsAlone) {
     SCOPED_TRACE(packing ? "packed" : "padded");
     expect_scores_of_each_alone(*golden.model, uneven_prompts(), packing);
   }
+}
+
+// With the caches that a GPU has.
+TEST_P(Prefill, EachPromptGetsTheScoresThatItGetsAloneWithCachesInRows) {
+  const Golden golden(GetParam());
+  keep_rows_on_cpu(true);
+  for (const bool packing : {true, false})
+    expect_scores_of_each_alone(*golden.model, uneven_prompts(), packing);
+  keep_rows_on_cpu(false);
 }
 
 TEST_P(Prefill, PackedInBf16IsAsCloseToFp32AsEachPromptAlone) {
