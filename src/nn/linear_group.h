@@ -24,6 +24,8 @@ struct Projection {
 // converted copy. The dropped-out copy of x is computed again from its key. The gradients that reach x
 // through the projections are summed before rounding. No gradient is computed for frozen tensors.
 //
+// Outside of training a GPU gives the results of weights that lie below each other as columns of one matrix.
+//
 // `type` is the type of the products: product_type(x), or x's type in generation, where a weight is read for
 // only a few rows. A and B are converted to it for the products.
 std::vector<at::Tensor> linear_group(const at::Tensor& x, const at::Tensor& row_keys,

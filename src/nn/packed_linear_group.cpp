@@ -60,28 +60,6 @@ PackedAdapters pack(const variable_list& parameters, size_t layers, at::ScalarTy
   return pack_adapters(a, b, type);
 }
 
-// Returns matrices that lie next to each other in one tensor, along `dim`, as one matrix without a copy;
-// undefined if they do not.
-at::Tensor joined(const std::vector<at::Tensor>& matrices, int64_t dim) {
-  const at::Tensor& first = matrices.front();
-  if (!first.defined()) return {};
-  std::vector<int64_t> shape = first.sizes().vec();
-  shape[static_cast<size_t>(dim)] = 0;
-  int64_t next = first.storage_offset();
-  for (const at::Tensor& x : matrices) {
-    const bool fits = x.defined() &&
-                      x.storage().unsafeGetStorageImpl() == first.storage().unsafeGetStorageImpl() &&
-                      x.scalar_type() == first.scalar_type() && x.strides() == first.strides() &&
-                      x.size(1 - dim) == first.size(1 - dim) && x.storage_offset() == next;
-    if (!fits) return {};
-    next += x.size(dim) * x.stride(dim);
-    shape[static_cast<size_t>(dim)] += x.size(dim);
-  }
-  // Rows follow each other without overlap.
-  if (first.stride(1) != 1 || shape[1] > first.stride(0)) return {};
-  return first.as_strided(shape, first.strides(), first.storage_offset());
-}
-
 // Returns the weights of all layers as one matrix [all outputs, in]; undefined if they do not lie so.
 at::Tensor all_weights(const Settings& settings, const variable_list& parameters, at::ScalarType type) {
   variable_list weights;
@@ -234,6 +212,26 @@ struct PackedLinearGroup : torch::autograd::Function<PackedLinearGroup> {
 };
 
 }  // namespace
+
+at::Tensor joined(const std::vector<at::Tensor>& matrices, int64_t dim) {
+  const at::Tensor& first = matrices.front();
+  if (!first.defined()) return {};
+  std::vector<int64_t> shape = first.sizes().vec();
+  shape[static_cast<size_t>(dim)] = 0;
+  int64_t next = first.storage_offset();
+  for (const at::Tensor& x : matrices) {
+    const bool fits = x.defined() &&
+                      x.storage().unsafeGetStorageImpl() == first.storage().unsafeGetStorageImpl() &&
+                      x.scalar_type() == first.scalar_type() && x.strides() == first.strides() &&
+                      x.size(1 - dim) == first.size(1 - dim) && x.storage_offset() == next;
+    if (!fits) return {};
+    next += x.size(dim) * x.stride(dim);
+    shape[static_cast<size_t>(dim)] += x.size(dim);
+  }
+  // Rows follow each other without overlap.
+  if (first.stride(1) != 1 || shape[1] > first.stride(0)) return {};
+  return first.as_strided(shape, first.strides(), first.storage_offset());
+}
 
 bool can_pack(const at::Tensor& x, const std::vector<Projection>& projections, at::ScalarType type) {
   if (x.scalar_type() != type || projections.size() > kMostPacked) return false;

@@ -11,6 +11,10 @@ namespace trainer {
 // products, an adapter on every layer, all with the same scale.
 bool can_pack(const at::Tensor& x, const std::vector<Projection>& projections, at::ScalarType type);
 
+// Returns matrices that lie next to each other in one tensor, along `dim`, as one matrix without a copy;
+// undefined if they do not.
+at::Tensor joined(const std::vector<at::Tensor>& matrices, int64_t dim);
+
 // linear_group() with fewer products and launches: the adapters' matrices are packed
 // (src/ops/packed_adapters.h), so that all of them together take two products (one for each A if there is
 // dropout). The outputs are columns of one matrix [rows, all outputs].

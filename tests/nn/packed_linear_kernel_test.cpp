@@ -225,6 +225,19 @@ TEST(PackedLinear, AWeightThatIsNoTensorIsMadeForEachProduct) {
   for (size_t i = 0; i < expected.size(); i++) EXPECT_TRUE(ours[i].equal(expected[i])) << i;
 }
 
+TEST(FrozenLinear, AnswersWithOneProductOfWhatLiesSideBySideOnAGpu) {
+  Layers layers(at::kFloat, 0, true);
+  for (Projection& p : layers.projections) p.a = p.b = at::Tensor();
+  const at::NoGradGuard no_grad;
+  const std::vector<at::Tensor> apart = linear_group(layers.x, layers.keys, layers.projections, at::kFloat);
+  const CpuActsAsGpu acts;
+  LaunchCounter counter;
+  const std::vector<at::Tensor> together =
+      linear_group(layers.x, layers.keys, side_by_side(layers).projections, at::kFloat);
+  EXPECT_EQ(counter.take().forward.products, 1);
+  for (size_t i = 0; i < apart.size(); i++) EXPECT_LE(relative_difference(together[i], apart[i]), 1e-6) << i;
+}
+
 // A trained weight [512, 256] and the gradient of x W^T for one micro-batch.
 void add_gradient_of(const at::Tensor& weight, const at::Tensor& x, const at::Tensor& gradient) {
   Projection p;
