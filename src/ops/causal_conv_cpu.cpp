@@ -92,7 +92,7 @@ at::Tensor causal_conv_cpu(const at::Tensor& input, const at::Tensor& weight, co
                            bool silu) {
   const at::Tensor x = input.contiguous(), by = by_distance(weight);
   const int64_t channels = x.size(1), width = by.size(0);
-  at::Tensor out = at::zeros_like(x);
+  at::Tensor out = zeros_in_padding(x, runs);
   if (x.is_meta()) return out;
   with_element_type(x, "causal_conv", [&]<class T>() {
     const T* const from = x.const_data_ptr<T>();
@@ -116,7 +116,7 @@ std::tuple<at::Tensor, at::Tensor> causal_conv_backward_cpu(const at::Tensor& gr
                                                             bool silu, bool needs_weight) {
   const at::Tensor g = grad.contiguous(), x = input.contiguous(), by = by_distance(weight);
   const int64_t channels = x.size(1), width = by.size(0);
-  at::Tensor gx = at::zeros_like(x), sums;
+  at::Tensor gx = zeros_in_padding(x, runs), sums;
   if (needs_weight) sums = at::zeros_like(by);
   if (!x.is_meta()) {
     with_element_type(x, "causal_conv_backward", [&]<class T>() {

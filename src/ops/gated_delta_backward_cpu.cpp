@@ -294,7 +294,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> gated_delta_backward_cpu(const at
                                                                         const TokenRuns& runs) {
   const at::Tensor qkv = in.qkv.contiguous(), decay = in.decay.contiguous(), beta = in.beta.contiguous();
   const at::Tensor grad = grad_.contiguous();
-  at::Tensor g_qkv = at::zeros_like(qkv), g_decay = at::zeros_like(decay), g_beta = at::zeros_like(beta);
+  at::Tensor g_qkv = zeros_in_padding(qkv, runs), g_decay = zeros_in_padding(decay, runs),
+             g_beta = zeros_in_padding(beta, runs);
   const std::vector<int64_t> first_kept = kept_of_runs(runs);
   const at::Tensor memory = at::zeros({at::get_num_threads(), BackwardHead::floats(shape)}, decay.options());
   if (qkv.is_meta()) return {g_qkv, g_decay, g_beta};

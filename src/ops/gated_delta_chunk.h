@@ -83,6 +83,11 @@ struct ChunkValues {
   double b[kDeltaChunk] = {};
 };
 
+// Clears a row from column `first` on, padding included, so that nothing of an earlier run is left there.
+TRAINER_INLINE void clear_padding(float* row, int64_t first, int64_t columns) {
+  for (int64_t c = first; c < padded_columns(columns); c++) row[c] = 0.0f;
+}
+
 // Copies rows into fp32 and divides each by its norm; `factor` is on top. The rest of the buffer is 0.
 template <class T>
 TRAINER_VECTORISED void load_unit_rows(const T* __restrict__ from, int64_t from_row, float* __restrict__ to,
@@ -100,10 +105,9 @@ TRAINER_VECTORISED void load_unit_rows(const T* __restrict__ from, int64_t from_
     const float scale = factor / std::sqrt(sum + kNormEpsilon);
     scales[t] = scale;
     for (int64_t c = 0; c < columns; c++) y[c] = static_cast<float>(x[c]) * scale;
+    clear_padding(y, columns, columns);
   }
-  for (int64_t t = tokens; t < rows; t++) {
-    for (int64_t c = 0; c < columns; c++) to[t * to_row + c] = 0.0f;
-  }
+  for (int64_t t = tokens; t < rows; t++) clear_padding(to + t * to_row, 0, columns);
 }
 
 template <class T>
@@ -111,10 +115,9 @@ TRAINER_VECTORISED void load_rows(const T* __restrict__ from, int64_t from_row, 
                                   int64_t to_row, int64_t tokens, int64_t rows, int64_t columns) {
   for (int64_t t = 0; t < tokens; t++) {
     for (int64_t c = 0; c < columns; c++) to[t * to_row + c] = static_cast<float>(from[t * from_row + c]);
+    clear_padding(to + t * to_row, columns, columns);
   }
-  for (int64_t t = tokens; t < rows; t++) {
-    for (int64_t c = 0; c < columns; c++) to[t * to_row + c] = 0.0f;
-  }
+  for (int64_t t = tokens; t < rows; t++) clear_padding(to + t * to_row, 0, columns);
 }
 
 template <class T>

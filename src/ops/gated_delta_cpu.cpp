@@ -79,7 +79,8 @@ DeltaResult gated_delta_cpu(const DeltaInputs& in, const DeltaShape& shape, cons
   const std::vector<int64_t> first_kept = kept_of_runs(runs);
   const std::vector<int64_t> state{shape.value_heads, shape.key_dim, shape.value_dim};
   const auto states = [&](int64_t n) { return at::empty({n, state[0], state[1], state[2]}, fp32); };
-  DeltaResult result{at::zeros({qkv.size(0), shape.values()}, qkv.options()), states(first_kept.back()), {}};
+  DeltaResult result{
+      zeros_in_padding(qkv.size(0), shape.values(), qkv.options(), runs), states(first_kept.back()), {}};
   if (wants_last_states) result.last_states = states(count);
   const at::Tensor memory = at::zeros({at::get_num_threads(), ForwardHead::floats(shape)}, fp32);
   if (qkv.is_meta()) return result;

@@ -134,9 +134,14 @@ TEST(GatedDelta, ARunHasTheSameBitsAloneAndAmongOthersOnAnyNumberOfThreads) {
 TEST(GatedDelta, ANotANumberInOneRunStaysThere) {
   const Case c = cases()[1];
   Tensors in = inputs_of(c);
-  const at::Tensor clean = whole(in, c).narrow(0, 150, 600);
+  const at::Tensor weight = Random(8).normal({c.tokens, c.shape.values()});
+  const auto run = [&](const Tensors& t) { return whole(t, c); };
+  const Tensors clean = value_and_gradients(run, in, weight, at::kFloat);
   in[0].narrow(0, 0, 130).fill_(NAN);
-  EXPECT_TRUE(whole(in, c).narrow(0, 150, 600).equal(clean));
+  const Tensors other = value_and_gradients(run, in, weight, at::kFloat);
+  EXPECT_TRUE(other[0].narrow(0, 0, 130).isnan().all().item<bool>());
+  for (size_t i = 0; i < 4; i++)
+    EXPECT_TRUE(other[i].narrow(0, 150, 600).equal(clean[i].narrow(0, 150, 600))) << i;
 }
 
 TEST(GatedDelta, GoesOnFromAState) {
