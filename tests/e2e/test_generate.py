@@ -58,7 +58,7 @@ class Generate(EndToEnd):
                         found = [json.loads(line) for line in result.stdout.splitlines()]
                         self.assertEqual([row["input"] for row in found], prompts)
                         answers.append([row["prediction"] for row in found])
-                    self.assertGreater(len({len(answer) for answer in answers[0]}), 5)
+                    self.assertGreater(len({len(answer) for answer in answers[0]}), 2)
                     self.assertEqual(answers[0], answers[1])
                     self.assertEqual(answers[0], answers[2])
 
