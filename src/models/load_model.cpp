@@ -226,7 +226,7 @@ class WeightLoader {
 };
 
 // Moves frozen matrices into one, below each other.
-void join(const std::vector<Parameter*>& weights) {
+void lay_in_one(const std::vector<Parameter*>& weights) {
   int64_t rows = 0, first = 0;
   for (const Parameter* weight : weights) rows += weight->shape[0];
   const at::Tensor all = at::empty({rows, weights[0]->shape[1]}, weights[0]->value.tensor().options());
@@ -245,7 +245,7 @@ void lay_side_by_side(Model& model, c10::Device device) {
   std::vector<Parameter*> row;
   std::string module_of_row;
   const auto finish = [&] {
-    if (row.size() > 1) join(row);
+    if (row.size() > 1) lay_in_one(row);
     row.clear();
   };
   const auto fits = [&](const Parameter& weight) {
