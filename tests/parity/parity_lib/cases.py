@@ -87,6 +87,10 @@ FP32_CASES = [
     Case("phi3_dora", "phi3_window", LORA_ALL | {"use_dora": True}, schedule="cosine"),
     Case("granite", "granite", kind="text", changes=PACKED),
     Case("granite_lora", "granite", LORA_ALL, changes=OTHER_CUT),
+    Case("granite_hybrid_lora", "granite_hybrid", LORA_ALL, changes=PACKED),
+    Case("ministral3_packed", "ministral3", kind="text", changes=PACKED),
+    Case("olmo3_packed_lora", "olmo3", LORA_ALL, changes=PACKED),
+    Case("glm4", "glm4", kind="chat", changes=OTHER_CUT),
 ]
 
 # As T5 was trained, but with a warm-up. More steps amplify rounding, Hugging Face's too, beyond the bound of gradient norms.
