@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <regex>
+#include <variant>
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -14,11 +16,27 @@
 #include "adapters/adapter_values.h"
 #include "adapters/target_modules.h"
 #include "base/random.h"
+#include "formats/text_half.h"
 #include "nn/embedding.h"
 #include "weights/weight_format.h"
 
 namespace trainer {
 namespace {
+
+// PEFT looks for targets in the whole of a model of texts and images, where the vision tower has modules of
+// the same names.
+ModuleNames without_other_half(const ModuleNames& excluded) {
+  std::string pattern = R"((?!model\.language_model\.|lm_head$).*)";
+  const auto* names = std::get_if<std::vector<std::string>>(&excluded);
+  if (names == nullptr) {
+    const std::string& own = std::get<std::string>(excluded);
+    return own.empty() ? pattern : concat(pattern, "|", own);
+  }
+  static const std::regex special(R"([.^$|()\[\]{}*+?\\])");
+  for (const std::string& name : *names)
+    pattern += concat(R"(|(.*\.)?)", std::regex_replace(name, special, R"(\$&)"));
+  return pattern;
+}
 
 AdapterConfig settings(const LoraConfig& config, const Model& model) {
   if (!config.adapter.empty()) return read_adapter_config(config.adapter);
@@ -33,6 +51,8 @@ AdapterConfig settings(const LoraConfig& config, const Model& model) {
   }
   out.modules_to_save = config.modules_to_save;
   out.exclude_modules = config.exclude_modules;
+  if (model.config().contains(kWholeModelType))
+    out.exclude_modules = without_other_half(config.exclude_modules);
   out.layers_to_transform = config.layers_to_transform;
   out.layers_pattern = config.layers_pattern;
   out.rank_pattern = config.rank_pattern;

@@ -21,6 +21,7 @@ void add_report(CLI::App& command);
 void add_tokenize(CLI::App& command);
 void add_doctor(CLI::App& command);
 void add_fetch(CLI::App& command);
+void add_models(CLI::App& command);
 void add_status(CLI::App& command);
 void add_runs(CLI::App& command);
 void add_ui(CLI::App& command);
@@ -56,6 +57,8 @@ constexpr Command kCommands[] = {
      add_tokenize},
     {"doctor", "Check this machine and, given a configuration, whether its run could start; trains nothing",
      add_doctor},
+    {"models", "List the families of models, or say of a model whether it can be trained, and why not",
+     add_models},
     {"fetch", "Download a model or data set of the Hugging Face Hub by its name, and print where it is",
      add_fetch},
     {"status", "Say what a run is doing, from the files in its output directory; also on another machine",

@@ -117,6 +117,13 @@ struct PlanOptions {
   std::vector<Cards> gpus;  // to show what fits on them
 };
 
+// Options of `trainer models`.
+struct ModelsOptions {
+  static constexpr const char* kCommand = "models";
+  std::vector<std::string> names, paths;  // as they were given; where they are
+  bool markdown = false;
+};
+
 // Options of `trainer data`.
 struct DataOptions {
   static constexpr const char* kCommand = "data";

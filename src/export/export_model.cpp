@@ -21,6 +21,7 @@
 #include "export/new_output.h"
 #include "export/quantised_export.h"
 #include "formats/json_file.h"
+#include "formats/text_half.h"
 #include "models/build_model.h"
 #include "weights/weight_format.h"
 
@@ -223,6 +224,7 @@ void check_merged(const MergedModel& model, const MergeSources& from, const Quan
 
 // An adapter's files take precedence over those of its base. Its tokenizer_config.json may have no template.
 void copy_companions(const MergedModel& model, const fs::path& out) {
+  copy_files_of_other_half(model.base, out);
   copy_companion_files(model.base, out);
   if (!model.is_adapter()) return;
   if (has_chat_template(model.source)) remove_chat_templates(out);
@@ -241,7 +243,8 @@ ExportReport export_merged(const ExportRequest& request, const fs::path& source)
   ExportReport report = report_of(model);
   const std::optional<QuantisedExport> quantised =
       request.quantise ? std::make_optional<QuantisedExport>(model, *request.quantise) : std::nullopt;
-  const TensorSources sources = quantised ? quantised->sources() : sources_of(model);
+  const TensorSources sources =
+      whole_again(model.weights, quantised ? quantised->sources() : sources_of(model));
   report.bytes = bytes_of(sources);
   require_space(output.directory(), report.bytes);
   write_model_weights(output.directory(), sources, request.max_shard_bytes);

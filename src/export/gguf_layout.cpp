@@ -168,13 +168,15 @@ const std::map<std::string, std::string> kLayerNames{
 const std::map<std::string, std::string> kOtherNames{
     {"model.embed_tokens.weight", "token_embd.weight"},
     {"model.norm.weight", "output_norm.weight"},
+    {"model.language_model.embed_tokens.weight", "token_embd.weight"},
+    {"model.language_model.norm.weight", "output_norm.weight"},
     {"lm_head.weight", "output.weight"},
 };
 
 }  // namespace
 
 std::string GgufLayout::name_of(const std::string& tensor) const {
-  static const std::regex in_layer(R"(model\.layers\.(\d+)\.(.+)\.(weight|bias))");
+  static const std::regex in_layer(R"(model\.(?:language_model\.)?layers\.(\d+)\.(.+)\.(weight|bias))");
   std::smatch match;
   if (std::regex_match(tensor, match, in_layer)) {
     const auto found = kLayerNames.find(match[2]);
@@ -187,8 +189,14 @@ std::string GgufLayout::name_of(const std::string& tensor) const {
 }
 
 bool GgufLayout::is_reordered(const std::string& tensor) const {
-  static const std::regex query_or_key(R"(model\.layers\.\d+\.self_attn\.[qk]_proj\.(weight|bias))");
+  static const std::regex query_or_key(
+      R"(model\.(?:language_model\.)?layers\.\d+\.self_attn\.[qk]_proj\.(weight|bias))");
   return interleaved && std::regex_match(tensor, query_or_key);
+}
+
+bool has_gguf(const std::string& model_type) {
+  return std::ranges::any_of(kFamilies,
+                             [&](const Family& family) { return family.model_type == model_type; });
 }
 
 GgufLayout gguf_layout(const nlohmann::json& config) {

@@ -36,6 +36,9 @@ struct GgufLayout {
   bool is_reordered(const std::string& tensor) const;
 };
 
+// Whether models of this model_type can be written as GGUF.
+bool has_gguf(const std::string& model_type);
+
 // `config`: what read_model_config() returns. Throws FormatError that names what GGUF cannot express or its
 // readers do not support.
 GgufLayout gguf_layout(const nlohmann::json& config);

@@ -9,6 +9,7 @@
 #include "trainer/base/strings.h"
 
 #include "base/mappings.h"
+#include "formats/text_half.h"
 
 namespace trainer {
 namespace {
@@ -67,6 +68,7 @@ nlohmann::ordered_json QuantisedExport::config_changes() const {
     written.of_base = read_model_config(model_.base).at("quantization_config");
   for (const std::string& layer : linear_layers(model_.base))
     if (!parts_.contains(layer + ".weight")) written.dense.push_back(layer);
+  written.other_half = modules_of_other_half(model_.weights);
   nlohmann::ordered_json changes = model_.changes;
   changes["quantization_config"] = format_.written_config(written);
   return changes;

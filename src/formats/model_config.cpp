@@ -12,6 +12,7 @@
 #include "base/file_facts.h"
 #include "formats/json_file.h"
 #include "formats/model_limits.h"
+#include "formats/text_half.h"
 
 namespace trainer {
 namespace {
@@ -108,7 +109,7 @@ void flatten_rope_parameters(json& config, const std::string& where) {
   }
   const json type = rope.value("rope_type", rope.value("type", json("default")));
   config.erase("rope_scaling");
-  if (type != "default") config["rope_scaling"] = rope;
+  if (type != "default" || rope.contains("llama_4_scaling_beta")) config["rope_scaling"] = rope;
 }
 
 // Returns the value of a key; nullptr when it is missing or null.
@@ -147,6 +148,7 @@ json read_model_config(const fs::path& directory) {
     const fs::path path = config_file(directory);
     const std::string where = path.string();
     json config = read_json_object(path);
+    if (const WholeModel* whole = whole_model_of(config)) config = text_half_of(config, *whole, where);
     if (config.contains("rope_parameters")) flatten_rope_parameters(config, where);
     if (is_set(config, "rope_scaling")) {
       json& scaling = config["rope_scaling"];
@@ -169,13 +171,7 @@ void write_model_config(const fs::path& from, const fs::path& to, Dtype dtype,
   const bool has_dtype = config.contains("dtype");
   if (has_dtype) config["dtype"] = torch_dtype_name(dtype);
   if (!has_dtype || config.contains("torch_dtype")) config["torch_dtype"] = torch_dtype_name(dtype);
-  for (const auto& [key, value] : changes.items()) {
-    if (value.is_null()) {
-      config.erase(key);
-    } else {
-      config[key] = value;
-    }
-  }
+  change_config(config, changes);
   write_json(to / "config.json", config);
 }
 

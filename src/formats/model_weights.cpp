@@ -20,6 +20,7 @@
 #include "base/text.h"
 #include "formats/json_file.h"
 #include "formats/model_limits.h"
+#include "formats/text_half.h"
 
 namespace trainer {
 namespace {
@@ -153,7 +154,9 @@ std::shared_ptr<const MappedFile> ModelWeights::mapping_of(const std::string& na
 
 int64_t ModelWeights::total_bytes() const {
   int64_t total = 0;
-  for (const auto& [name, view] : tensors) total += static_cast<int64_t>(view.nbytes);
+  for (const auto* part : {&tensors, &others}) {
+    for (const auto& [name, view] : *part) total += static_cast<int64_t>(view.nbytes);
+  }
   return total;
 }
 
@@ -169,6 +172,7 @@ ModelWeights read_model_weights(const fs::path& directory) {
       refuse_without_safetensors(directory);
     }
   });
+  if (is_whole_model(directory)) separate_text_half(weights);
   return weights;
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/checked_name.h"
 #include "formats/json_file.h"
+#include "formats/text_half.h"
 
 namespace trainer {
 namespace fs = std::filesystem;
@@ -136,7 +137,9 @@ std::vector<std::string> write_model_weights(const fs::path& directory, const Te
   return written;
 }
 
-void fill_model_weights(const fs::path& directory, const TensorSources& tensors) {
+void fill_model_weights(const fs::path& directory, const TensorSources& of_modules) {
+  TensorSources tensors = of_modules;
+  if (is_whole_model(directory)) tensors = as_stored(read_model_weights(directory), of_modules);
   std::map<std::string, TensorSources> by_file;
   if (fs::exists(directory / kSingleFile)) {
     by_file[kSingleFile] = tensors;
@@ -199,6 +202,10 @@ std::vector<std::string> copy_companion_files(const fs::path& from, const fs::pa
   for (std::string& name : copy_files({std::begin(kOtherFiles), std::end(kOtherFiles)}, from, to))
     copied.push_back(std::move(name));
   return copied;
+}
+
+void copy_files_of_other_half(const fs::path& from, const fs::path& to) {
+  if (is_whole_model(from)) copy_files(other_files(from), from, to);
 }
 
 }  // namespace trainer

@@ -48,6 +48,11 @@ class Reader {
   Reader(const fs::path& path, int64_t vocab_size) : path_(path), vocab_size_(vocab_size) {
     if (!fs::exists(path)) return;
     values_ = read_json_object(path);
+    // The config.json of a model of texts and images.
+    const json text = values_.value("text_config", json());
+    if (!text.is_object()) return;
+    for (const auto& [key, value] : text.items())
+      if (find(key.c_str()) == nullptr) values_[key] = value;
   }
 
   bool empty() const { return values_.is_null(); }

@@ -25,7 +25,10 @@ constexpr std::array kTextFiles{"generation_config.json",
                                 "spiece.model",
                                 "tokenizer.model",
                                 "chat_template.jinja",
-                                "chat_template.json"};
+                                "chat_template.json",
+                                "preprocessor_config.json",
+                                "processor_config.json",
+                                "video_preprocessor_config.json"};
 constexpr const char* kTemplates = "additional_chat_templates/";
 constexpr const char *kWeights = "model.safetensors", *kAdapter = "adapter_model.safetensors";
 constexpr std::array kTokenizers{"tokenizer.json", "spiece.model", "tokenizer.model", "vocab.json"};

@@ -94,7 +94,7 @@ void settle_files(const Architecture& architecture, const std::filesystem::path&
 
 const Architecture& architecture_of(const nlohmann::json& config, const std::filesystem::path& directory) {
   try {
-    return find_architecture(config.at("model_type"));
+    return find_architecture(config);
   } catch (const FormatError& error) {
     throw FormatError(concat((directory / "").string(), error.what()));
   }

@@ -20,7 +20,7 @@ using Names = std::vector<std::string_view>;
 // Read for every model.
 const Names kEvery{"architectures", "dtype",        "eos_token_id",        "is_encoder_decoder",
                    "model_type",    "pad_token_id", "quantization_config", "tie_word_embeddings",
-                   "torch_dtype",   "vocab_size"};
+                   "torch_dtype",   "vocab_size",   "whole_model_type"};
 
 const Names kT5{"d_ff",
                 "d_kv",
@@ -66,15 +66,33 @@ const std::map<std::string_view, Names>& of_family() {
                             "hidden_activation",       "query_pre_attn_scalar",  "rope_local_base_freq",
                             "_sliding_window_pattern", "sliding_window_pattern"};
   static const std::map<std::string_view, Names> names{
+      {"cwm", {"mlp_bias"}},
+      {"ernie4_5", {"use_bias"}},
+      {"gemma", {"attention_bias", "hidden_activation"}},
       {"gemma2", gemma},
       {"gemma3_text", gemma3},
+      {"glm", {"attention_bias"}},
+      {"glm4", {"attention_bias"}},
       {"granite",
        {"attention_bias", "attention_multiplier", "embedding_multiplier", "logits_scaling", "mlp_bias",
         "residual_multiplier"}},
+      {"granitemoehybrid",
+       {"attention_bias", "attention_multiplier", "embedding_multiplier", "layers_block_type",
+        "logits_scaling", "num_local_experts", "position_embedding_type", "residual_multiplier",
+        "shared_intermediate_size"}},
+      {"helium", {"attention_bias", "mlp_bias"}},
+      {"internlm3", {"attention_bias", "bias", "mlp_bias", "qkv_bias"}},
+      {"iquestcoder", {"attention_bias", "mlp_bias"}},
       {"llama", {"attention_bias", "mlp_bias"}},
+      {"ministral", {}},
+      {"ministral3", {}},
       {"mistral", {}},
+      {"olmo2", {"attention_bias"}},
+      {"olmo3", {"attention_bias"}},
       {"phi3", {"embd_pdrop", "resid_pdrop"}},
       {"qwen2", {"max_window_layers", "use_sliding_window"}},
+      {"qwen2_vl_text", {"max_window_layers", "use_sliding_window"}},
+      {"qwen2_5_vl_text", {"max_window_layers", "use_sliding_window"}},
       {"qwen3", {"attention_bias", "max_window_layers", "use_sliding_window"}},
       {"qwen3_5_text",
        {"attention_bias", "full_attention_interval", "linear_conv_kernel_dim", "linear_key_head_dim",
@@ -83,6 +101,7 @@ const std::map<std::string_view, Names>& of_family() {
         // the head of further tokens is left out.
         "attn_output_gate", "mamba_ssm_dtype", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings",
         "output_gate_type"}},
+      {"qwen3_vl_text", {"attention_bias"}},
       {"smollm3",
        {"attention_bias", "max_window_layers", "mlp_bias", "no_rope_layer_interval", "no_rope_layers",
         "use_sliding_window"}}};
@@ -127,6 +146,12 @@ const Names kRunning{"chunk_size_feed_forward",
 const Names kTasks{"classifier_dropout", "cls_token_id",         "id2label",    "label2id",
                    "n_positions",        "num_labels",           "prefix",      "problem_type",
                    "sep_token_id",       "task_specific_params", "unk_token_id"};
+// Parts that a model could have and this one has not.
+const Names kUnused{"mamba_chunk_size",    "mamba_conv_bias",        "mamba_d_conv",
+                    "mamba_d_head",        "mamba_d_state",          "mamba_expand",
+                    "mamba_n_groups",      "mamba_n_heads",          "mamba_proj_bias",
+                    "num_experts_per_tok", "normalization_function", "router_aux_loss_coef",
+                    "time_step_limit"};
 // Settings of a family in files of another, or of older programs, that Transformers does not read either.
 const Names kNotRead{"full_attn_mod", "interpolate_factor", "rope_interleaved", "scalable_attention",
                      "use_mrope"};
@@ -146,7 +171,7 @@ bool is_read(const std::string& model_type, std::string_view key) {
 
 bool is_without_effect(std::string_view key) {
   return is_in(kRecords, key) || is_in(kInitial, key) || is_in(kRunning, key) || is_in(kTasks, key) ||
-         is_in(kNotRead, key) || is_generation_key(key);
+         is_in(kUnused, key) || is_in(kNotRead, key) || is_generation_key(key);
 }
 
 void refuse_if_on(const nlohmann::json& config, const char* key) {

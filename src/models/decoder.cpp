@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include <ATen/ATen.h>
 
@@ -21,13 +22,15 @@ DecoderAttention::DecoderAttention(const DecoderConfig& c, size_t layer)
       window_(c.sliding[layer] ? c.sliding_window : 0),
       rotated_(c.rotated[layer]),
       gated_(c.output_gate),
+      norms_whole_(c.qk_norm_whole),
+      rotates_neighbours_(c.rotates_neighbours),
+      rotary_dim_(c.rope.rotary_dim),
       scale_(c.attention_scale),
       soft_cap_(c.attention_soft_cap) {
   add("o_proj", o_proj_);
-  if (c.qk_norm) {
-    add("q_norm", q_norm_.emplace(c.head_dim, c.norm));
-    add("k_norm", k_norm_.emplace(c.head_dim, c.norm));
-  }
+  if (!c.qk_norm && !c.qk_norm_whole) return;
+  add("q_norm", q_norm_.emplace(c.head_dim * (c.qk_norm_whole ? c.num_heads : 1), c.norm));
+  add("k_norm", k_norm_.emplace(c.head_dim * (c.qk_norm_whole ? c.num_kv_heads : 1), c.norm));
 }
 
 std::vector<std::string> DecoderAttention::default_lora_targets() const {
@@ -35,17 +38,34 @@ std::vector<std::string> DecoderAttention::default_lora_targets() const {
   return query == value ? std::vector{query} : std::vector{query, value};
 }
 
-// -> [B, heads, S, K]
+// Puts the first dimensions of each pair of neighbours before the second ones. Scores stay the same if
+// queries and keys are both in this order, in which the usual rotation finds its pairs.
+static at::Tensor halves_of_pairs(const at::Tensor& heads, int64_t rotary_dim) {
+  const at::Tensor pairs = heads.narrow(-1, 0, rotary_dim).unflatten(-1, {-1, 2});
+  const at::Tensor halves = pairs.transpose(-1, -2).flatten(-2);
+  const int64_t rest = heads.size(-1) - rotary_dim;
+  return rest == 0 ? halves : at::cat({halves, heads.narrow(-1, rotary_dim, rest)}, -1);
+}
+
+// q and k [B, S, heads * K], or already [B, S, heads, K] -> [B, heads, S, K]
 std::pair<at::Tensor, at::Tensor> DecoderAttention::positioned(const at::Tensor& q, const at::Tensor& k,
                                                                const DecoderPass& pass) const {
   const RmsNorm *norm_q = q_norm_ ? &*q_norm_ : nullptr, *norm_k = k_norm_ ? &*k_norm_ : nullptr;
+  const auto heads_of = [&](const at::Tensor& x, const RmsNorm*& norm) {
+    const at::Tensor heads =
+        x.dim() == 4
+            ? x
+            : (norms_whole_ ? std::exchange(norm, nullptr)->forward(x) : x).unflatten(2, {-1, head_dim_});
+    return rotated_ && rotates_neighbours_ ? halves_of_pairs(heads, rotary_dim_) : heads;
+  };
+  const at::Tensor q_heads = heads_of(q, norm_q), k_heads = heads_of(k, norm_k);
   if (rotated_) {
-    return Rotary::apply(q, k, norm_q, norm_k, window_ > 0 ? pass.sliding_rotary : pass.rotary);
+    return Rotary::apply(q_heads, k_heads, norm_q, norm_k, window_ > 0 ? pass.sliding_rotary : pass.rotary);
   }
   const auto normed = [](const RmsNorm* norm, const at::Tensor& x) {
     return (norm != nullptr ? norm->forward(x) : x).transpose(1, 2);
   };
-  return {normed(norm_q, q), normed(norm_k, k)};
+  return {normed(norm_q, q_heads), normed(norm_k, k_heads)};
 }
 
 at::Tensor DecoderAttention::mix(const AttentionInputs& in, const DecoderPass& pass) const {
@@ -67,11 +87,11 @@ at::Tensor DecoderAttention::mix_cached(const AttentionInputs& in, const Decoder
 at::Tensor DecoderAttention::forward(const at::Tensor& x, const DecoderPass& pass, KvCache* cache) const {
   AttentionInputs in;
   const std::vector<at::Tensor> qkv = qkv_.forward(x, pass.rows, *pass.context);
-  const auto heads = [&](const at::Tensor& x) { return x.unflatten(2, {-1, head_dim_}); };
   // With a gate, the heads of queries are twice as wide.
   const at::Tensor q_and_gate = gated_ ? qkv[0].unflatten(2, {-1, 2, head_dim_}) : at::Tensor();
-  std::tie(in.q, in.k) = positioned(gated_ ? q_and_gate.select(3, 0) : heads(qkv[0]), heads(qkv[1]), pass);
-  in.v = heads(qkv[2]).transpose(1, 2);
+  std::tie(in.q, in.k) = positioned(gated_ ? q_and_gate.select(3, 0) : qkv[0], qkv[1], pass);
+  if (pass.query_growth.defined()) in.q = in.q * pass.query_growth;
+  in.v = qkv[2].unflatten(2, {-1, head_dim_}).transpose(1, 2);
   in.scale = scale_;
   in.free_order = pass.context->free_order;
   if (pass.cache_rows != nullptr && !pass.first_row)
@@ -93,11 +113,12 @@ at::Tensor DecoderAttention::forward(const at::Tensor& x, const DecoderPass& pas
 }
 
 DecoderMlp::DecoderMlp(const DecoderConfig& c)
-    : gate_up_(*this, c.hidden_size, {{"gate_proj", c.intermediate_size}, {"up_proj", c.intermediate_size}},
+    : name_(c.mlp),
+      gate_up_(*this, c.hidden_size, {{"gate_proj", c.intermediate_size}, {"up_proj", c.intermediate_size}},
                c.fused_gate_up, c.mlp_bias),
       down_proj_(c.intermediate_size, c.hidden_size, c.mlp_bias),
       activation_(c.activation) {
-  add("down_proj", down_proj_);
+  add(c.down_proj, down_proj_);
 }
 
 at::Tensor DecoderMlp::forward(const at::Tensor& x, const DecoderPass& pass) const {
@@ -160,7 +181,7 @@ Decoder::Decoder(const nlohmann::json& config, const DecoderConfig& facts, bool 
       rotary_(c_.rope),
       head_(body_.embed_tokens.weight, {c_.logit_scale, c_.logit_soft_cap}) {
   if (c_.sliding_rope) sliding_rotary_.emplace(*c_.sliding_rope);
-  add("model", body_);
+  add(c_.body, body_);
   if (separate_head || !c_.tied) add("lm_head", head_.own_weight());
   assign_names();
 }
@@ -186,6 +207,12 @@ void Decoder::rotate(DecoderPass& pass, const at::Tensor& positions, const std::
                      const at::TensorOptions& options) const {
   pass.rotary = rotary_.tables(positions, lengths, options);
   pass.sliding_rotary = sliding_rotary_ ? sliding_rotary_->tables(positions, lengths, options) : pass.rotary;
+  // Before that length the factor is 1.
+  if (c_.query_growth_beta == 0 || std::ranges::max(lengths) <= c_.query_growth_length) return;
+  const at::Tensor turns = (positions.to(at::kFloat) / c_.query_growth_length).floor_();
+  const at::Tensor growth =
+      (1 + c_.query_growth_beta * (1 + turns).log_()).unsqueeze(-1);  // [(batch,) seq, 1]
+  pass.query_growth = (growth.dim() == 3 ? growth.unsqueeze(1) : growth).to(options.dtype());
 }
 
 DecoderPass Decoder::start(const ForwardContext& context, const at::Tensor& slots, const at::Tensor& h,
@@ -257,8 +284,9 @@ std::vector<Module*> Decoder::blocks() {
 }
 
 std::vector<std::string> Decoder::tied_names() const {
-  if (!head_.tied()) return {"model.embed_tokens.weight"};
-  return {"model.embed_tokens.weight", "lm_head.weight"};
+  const std::string embedding = c_.body + ".embed_tokens.weight";
+  if (!head_.tied()) return {embedding};
+  return {embedding, "lm_head.weight"};
 }
 
 std::unique_ptr<Model> make_decoder(const nlohmann::json& config, const DecoderConfig& facts,

@@ -28,6 +28,8 @@ struct DecoderPass {
   at::Tensor rows;                  // dropout keys [B, S]
   Rotary::Tables rotary{};          // for the positions of this pass
   Rotary::Tables sliding_rotary{};  // for sliding layers
+  // What queries are multiplied with after the rotation, broadcastable to [B, H, S, K]; undefined: nothing.
+  at::Tensor query_growth{};
   // In generation, after the prompt: where the new token of each row goes, and the mask that this needs.
   const CachePositions* positions = nullptr;
   at::Tensor mask{};
@@ -74,7 +76,8 @@ class DecoderAttention : public Mixer {
   Linear o_proj_;
   std::optional<RmsNorm> q_norm_, k_norm_;
   int64_t head_dim_, window_;  // window 0: none
-  bool rotated_, gated_;
+  bool rotated_, gated_, norms_whole_, rotates_neighbours_;
+  int64_t rotary_dim_;
   double scale_, soft_cap_;
 };
 
@@ -90,9 +93,10 @@ class DecoderMlp : public FeedForward {
  public:
   explicit DecoderMlp(const DecoderConfig& c);
   at::Tensor forward(const at::Tensor& x, const DecoderPass& pass) const override;
-  const char* name_in_layer() const override { return "mlp"; }
+  const char* name_in_layer() const override { return name_.c_str(); }
 
  private:
+  std::string name_;
   Projections gate_up_;
   Linear down_proj_;
   Activation activation_;
@@ -117,7 +121,7 @@ class DecoderLayer : public Module {
   double residual_scale_;
 };
 
-// The module `model` in the names on disk.
+// The module DecoderConfig::body in the names on disk.
 struct DecoderBody : Module {
   explicit DecoderBody(const DecoderConfig& c);
 

@@ -147,6 +147,19 @@ void read_qwen_windows(const nlohmann::json& c, DecoderConfig& facts) {
   }
 }
 
+RopeParameters rope_of_layer_type(const nlohmann::json& ropes, const char* layer_type, int64_t head_dim,
+                                  nlohmann::json flat) {
+  if (ropes.contains(layer_type) && ropes[layer_type].is_object()) {
+    const nlohmann::json& own = ropes[layer_type];
+    if (config_double(own, "partial_rotary_factor", 1.0) != 1.0) {
+      throw FormatError(concat("config.json: rope_parameters.", layer_type,
+                               ": partial_rotary_factor other than 1 is not supported"));
+    }
+    flat["rope_scaling"] = own;
+  }
+  return rope_parameters(flat, head_dim);
+}
+
 DecoderConfig read_gemma_config(nlohmann::json c, int64_t pattern) {
   c["hidden_act"] = config_string(c, "hidden_activation", "gelu_pytorch_tanh");
   DecoderConfig facts = read_decoder_config(c);

@@ -35,6 +35,7 @@ std::unique_ptr<FeedForward> make_mlp(const DecoderConfig& config, size_t layer)
 
 struct DecoderConfig {
   int64_t vocab_size, hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_dim;
+  std::string body = "model";            // the name of the module that has all layers
   int64_t padding_idx;                   // the embedding's; -1: none
   double embedding_scale = 1.0;          // multiplies the looked-up rows
   bool rounded_embedding_scale = false;  // it is rounded to their type first
@@ -47,11 +48,19 @@ struct DecoderConfig {
   // Names of the layers that compute queries, keys and values, or gate and up, at once; empty: a layer for
   // each (q_proj, k_proj, v_proj; gate_proj, up_proj).
   std::string fused_qkv, fused_gate_up;
-  bool qkv_bias = false;     // q_proj, k_proj and v_proj have biases
-  bool output_bias = false;  // o_proj has one
+  std::string mlp = "mlp", down_proj = "down_proj";  // names of the feed-forward and of its last layer
+  bool qkv_bias = false;                             // q_proj, k_proj and v_proj have biases
+  bool output_bias = false;                          // o_proj has one
   bool mlp_bias = false;
   bool qk_norm = false;      // RMSNorm over head_dim on queries and keys, before the rotary embedding
   bool output_gate = false;  // q_proj gives each head's query and then a gate: sigmoid(gate) times its output
+  bool qk_norm_whole = false;  // the same over all heads of a position together
+  bool rotates_neighbours =
+      false;  // dimensions 2i and 2i + 1 are a pair; else i and i + half the rotated ones
+  // Queries are multiplied by 1 + beta log(1 + floor(position / length)) after the rotation; beta 0: they are
+  // not.
+  double query_growth_beta = 0.0;
+  int64_t query_growth_length = 0;
   double attention_scale = 0.0;        // multiplies the scores
   double attention_soft_cap = 0.0;     // c: scaled scores become c tanh(score / c); 0: no cap
   double residual_scale = 1.0;         // multiplies what attention and feed-forward add
@@ -109,17 +118,38 @@ DecoderConfig read_gemma_config(nlohmann::json config, int64_t pattern);
 std::unique_ptr<Model> make_decoder(const nlohmann::json& config, const DecoderConfig& facts,
                                     bool separate_head);
 
+// Returns the rotary embedding of one type of layer. `ropes`: rope_parameters as Transformers 5 writes it if
+// it has an entry for each type; `flat`: the config, which older files say it in.
+RopeParameters rope_of_layer_type(const nlohmann::json& ropes, const char* layer_type, int64_t head_dim,
+                                  nlohmann::json flat);
+
 // The model families with Llama's structure: each reads its config.json, in a file of its own.
 
+DecoderConfig cwm_config(const nlohmann::json& config);
+DecoderConfig ernie4_5_config(const nlohmann::json& config);
+DecoderConfig gemma_config(const nlohmann::json& config);
 DecoderConfig gemma2_config(const nlohmann::json& config);
 DecoderConfig gemma3_config(const nlohmann::json& config);
+DecoderConfig glm_config(const nlohmann::json& config);
+DecoderConfig glm4_config(const nlohmann::json& config);
 DecoderConfig granite_config(const nlohmann::json& config);
+DecoderConfig granite_hybrid_config(const nlohmann::json& config);
+DecoderConfig helium_config(const nlohmann::json& config);
+DecoderConfig internlm3_config(const nlohmann::json& config);
+DecoderConfig iquestcoder_config(const nlohmann::json& config);
 DecoderConfig llama_config(const nlohmann::json& config);
+DecoderConfig ministral_config(const nlohmann::json& config);
+DecoderConfig ministral3_config(const nlohmann::json& config);
 DecoderConfig mistral_config(const nlohmann::json& config);
+DecoderConfig olmo2_config(const nlohmann::json& config);
+DecoderConfig olmo3_config(const nlohmann::json& config);
 DecoderConfig phi3_config(const nlohmann::json& config);
 DecoderConfig qwen2_config(const nlohmann::json& config);
+DecoderConfig qwen2_vl_config(const nlohmann::json& config);
+DecoderConfig qwen2_5_vl_config(const nlohmann::json& config);
 DecoderConfig qwen3_config(const nlohmann::json& config);
 DecoderConfig qwen3_5_config(const nlohmann::json& config);
+DecoderConfig qwen3_vl_config(const nlohmann::json& config);
 DecoderConfig smollm3_config(const nlohmann::json& config);
 
 }  // namespace trainer

@@ -1,28 +1,12 @@
 // The text model of Gemma 3 (2025): norms on queries and keys; five of six layers have a window and a rotary
 // embedding of their own. Tested against transformers, models/gemma3.
-#include "trainer/base/error.h"
 #include "trainer/base/log.h"
-#include "trainer/base/strings.h"
 #include "trainer/formats/model_directory.h"
 
+#include "formats/text_half.h"
 #include "models/decoder_config.h"
 
 namespace trainer {
-
-// `ropes`, rope_parameters in Transformers 5, has an entry for each type of layer; `flat` is the config of
-// older files.
-static RopeParameters rope_of(const nlohmann::json& ropes, const char* layer_type, int64_t head_dim,
-                              nlohmann::json flat) {
-  if (ropes.contains(layer_type) && ropes[layer_type].is_object()) {
-    const nlohmann::json& own = ropes[layer_type];
-    if (config_double(own, "partial_rotary_factor", 1.0) != 1.0) {
-      throw FormatError(concat("config.json: rope_parameters.", layer_type,
-                               ": partial_rotary_factor other than 1 is not supported"));
-    }
-    flat["rope_scaling"] = own;
-  }
-  return rope_parameters(flat, head_dim);
-}
 
 DecoderConfig gemma3_config(const nlohmann::json& config) {
   nlohmann::json c = with_defaults(config, {{"num_key_value_heads", 4},
@@ -43,8 +27,14 @@ DecoderConfig gemma3_config(const nlohmann::json& config) {
   nlohmann::json sliding = c;
   sliding["rope_theta"] = c["rope_local_base_freq"];
   sliding["rope_scaling"] = nullptr;
-  facts.rope = rope_of(ropes, "full_attention", facts.head_dim, c);
-  facts.sliding_rope = rope_of(ropes, "sliding_attention", facts.head_dim, sliding);
+  facts.rope = rope_of_layer_type(ropes, "full_attention", facts.head_dim, c);
+  facts.sliding_rope = rope_of_layer_type(ropes, "sliding_attention", facts.head_dim, sliding);
+  if (facts.logit_soft_cap != 0 && c.contains(kWholeModelType)) {
+    log::warning(
+        "config.json: text_config.final_logit_softcapping has no effect, as in Transformers: "
+        "model_type gemma3 does not cap logits");
+    facts.logit_soft_cap = 0;
+  }
   if (c.contains("attn_logit_softcapping") && !c["attn_logit_softcapping"].is_null()) {
     log::warning(
         "config.json: attn_logit_softcapping has no effect, as in Transformers: "

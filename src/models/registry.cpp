@@ -3,7 +3,9 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
+#include "formats/text_half.h"
 #include "models/decoder_config.h"
+#include "models/families.h"
 
 namespace trainer {
 
@@ -11,11 +13,13 @@ std::unique_ptr<Model> make_t5(const nlohmann::json& config, bool separate_head)
 
 static auto decoder(DecoderConfig (*family)(const nlohmann::json&)) {
   return [family](const nlohmann::json& config, bool separate_head) {
-    return make_decoder(config, family(config), separate_head);
+    DecoderConfig facts = family(config);
+    if (config.contains(kWholeModelType)) facts.body = kTextHalf;
+    return make_decoder(config, facts, separate_head);
   };
 }
 
-static const std::vector<Architecture>& architectures() {
+const std::vector<Architecture>& architectures() {
   static const std::vector<std::string> t5_extras{
       R"((encoder|decoder)\.embed_tokens\.weight)",
       R"(decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight)",
@@ -28,41 +32,60 @@ static const std::vector<Architecture>& architectures() {
       {"t5", make_t5, t5_extras, "shared.weight", {"wo"}, true, true},
       {"mt5", make_t5, t5_extras, "shared.weight", {"wo"}, true, true},
       {"umt5", make_t5, t5_extras, "shared.weight", {"wo"}, true, true},
+      {"cwm", decoder(cwm_config), decoder_extras, "model.embed_tokens.weight"},
+      {"ernie4_5", decoder(ernie4_5_config), decoder_extras, "model.embed_tokens.weight", {}, false, true},
+      {"gemma", decoder(gemma_config), decoder_extras, "model.embed_tokens.weight", {}, false, true},
       {"gemma2", decoder(gemma2_config), decoder_extras, "model.embed_tokens.weight", {}, false, true},
       {"gemma3_text", decoder(gemma3_config), decoder_extras, "model.embed_tokens.weight", {}, false, true},
+      {"glm", decoder(glm_config), decoder_extras, "model.embed_tokens.weight"},
+      {"glm4", decoder(glm4_config), decoder_extras, "model.embed_tokens.weight"},
       {"granite", decoder(granite_config), decoder_extras, "model.embed_tokens.weight"},
+      {"granitemoehybrid", decoder(granite_hybrid_config), decoder_extras, "model.embed_tokens.weight"},
+      {"helium", decoder(helium_config), decoder_extras, "model.embed_tokens.weight"},
+      {"internlm3", decoder(internlm3_config), decoder_extras, "model.embed_tokens.weight"},
+      {"iquestcoder", decoder(iquestcoder_config), decoder_extras, "model.embed_tokens.weight"},
       {"llama", decoder(llama_config), decoder_extras, "model.embed_tokens.weight"},
+      {"ministral", decoder(ministral_config), decoder_extras, "model.embed_tokens.weight"},
+      {"ministral3", decoder(ministral3_config), decoder_extras, "model.embed_tokens.weight"},
       {"mistral", decoder(mistral_config), decoder_extras, "model.embed_tokens.weight"},
+      {"olmo2", decoder(olmo2_config), decoder_extras, "model.embed_tokens.weight"},
+      {"olmo3", decoder(olmo3_config), decoder_extras, "model.embed_tokens.weight"},
       {"phi3", decoder(phi3_config), decoder_extras, "model.embed_tokens.weight"},
       {"qwen2", decoder(qwen2_config), decoder_extras, "model.embed_tokens.weight"},
+      {"qwen2_vl_text", decoder(qwen2_vl_config), decoder_extras, "model.embed_tokens.weight"},
+      {"qwen2_5_vl_text", decoder(qwen2_5_vl_config), decoder_extras, "model.embed_tokens.weight"},
       {"qwen3", decoder(qwen3_config), decoder_extras, "model.embed_tokens.weight"},
       {"qwen3_5_text", decoder(qwen3_5_config), qwen3_5_extras, "model.embed_tokens.weight"},
+      {"qwen3_vl_text", decoder(qwen3_vl_config), decoder_extras, "model.embed_tokens.weight"},
       {"smollm3", decoder(smollm3_config), decoder_extras, "model.embed_tokens.weight", {}, false, true},
   };
   return table;
 }
 
-const Architecture& find_architecture(const std::string& model_type) {
+// The text halves of models of texts and images.
+static const std::vector<Architecture>& text_halves() {
+  static const std::vector<Architecture> table = [] {
+    std::vector<Architecture> halves = architectures();
+    for (Architecture& half : halves) half.embedding = concat(kTextHalf, ".embed_tokens.weight");
+    return halves;
+  }();
+  return table;
+}
+
+const Architecture& find_architecture(const nlohmann::json& config) {
+  const std::string model_type = config.at("model_type").get<std::string>();
   std::vector<std::string> known;
-  for (const Architecture& architecture : architectures()) {
+  for (const Architecture& architecture :
+       config.contains(kWholeModelType) ? text_halves() : architectures()) {
     if (architecture.model_type == model_type) return architecture;
     known.push_back(architecture.model_type);
   }
-  if (model_type == "gemma3") {
-    throw of_family(
-        ErrorCode::model_type,
-        FormatError("config.json: model_type 'gemma3' is a model of images and text, which is not supported; "
-                    "only its text model is, with model_type 'gemma3_text'"));
-  }
-  if (model_type == "qwen3_next" || model_type.starts_with("qwen3_5_moe")) {
-    throw of_family(ErrorCode::model_type,
-                    FormatError(concat("config.json: model_type '", model_type,
-                                       "' has experts, which are not supported; the dense models of Qwen3.5, "
-                                       "3.6 and 3.8 are (qwen3_5_text)")));
-  }
-  throw of_family(ErrorCode::model_type,
-                  FormatError(concat("config.json: model_type '", model_type,
-                                     "' is not supported (supported: ", join(known), ")")));
+  const std::string reason = why_not_supported(config), what = "config.json: model_type '" + model_type + "'";
+  throw of_family(
+      ErrorCode::model_type,
+      FormatError(reason.empty() ? concat(what, " is not supported (supported: ", join(known), ")")
+                                 : concat(what, " is not supported: ", reason,
+                                          " (`trainer models` lists what is supported)")));
 }
 
 }  // namespace trainer

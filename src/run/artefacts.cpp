@@ -11,6 +11,7 @@
 #include "trainer/text/tokenizer.h"
 
 #include "formats/json_file.h"
+#include "formats/text_half.h"
 #include "models/tensor_views.h"
 #include "run/run_state.h"
 
@@ -35,7 +36,8 @@ void save_adapter(const SavedWeights& weights, const AdapterConfig& config, cons
 void save_whole(const SavedWeights& weights, const fs::path& base, const fs::path& directory) {
   TensorSources sources;
   for (const auto& [name, tensor] : weights.tensors) sources[name] = source_of(tensor, weights.type_of(name));
-  write_model_weights(directory, sources);
+  const ModelWeights of_base = is_whole_model(base) ? read_model_weights(base) : ModelWeights{};
+  write_model_weights(directory, whole_again(of_base, sources));
   write_model_config(base, directory, weights.dtype, weights.config_changes);
 }
 
@@ -77,6 +79,7 @@ void Artefacts::save(const SavedWeights& weights, const fs::path& directory) con
     save_adapter(weights, *adapter, trained_on, directory);
   } else {
     save_whole(weights, base, directory);
+    copy_files_of_other_half(base, directory);
   }
   std::vector<std::string> written = copy_companion_files(base, directory);
   const auto add = [&](const std::vector<std::string>& names) {

@@ -67,7 +67,9 @@ class Fp8Format : public WeightFormat {
     return StoredQuantisation{this, {.block = read->block}, read->skip_modules};
   }
   nlohmann::ordered_json written_config(const WrittenQuantisation& written) const override {
-    return compressed_tensors_config(written.dense);
+    std::vector<std::string> ignored = written.dense;
+    for (const std::string& module : written.other_half) ignored.push_back(concat("re:", module, "\\..*"));
+    return compressed_tensors_config(ignored);
   }
 
   bool is_stored(const StoredTensors& tensors, const std::string& weight) const override {

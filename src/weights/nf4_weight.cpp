@@ -135,9 +135,13 @@ class Nf4Format : public WeightFormat {
   }
   nlohmann::ordered_json written_config(const WrittenQuantisation& written) const override {
     // null: what Transformers leaves out by itself.
-    const nlohmann::json skipped = written.of_base.is_object()
-                                       ? written.of_base.value("llm_int8_skip_modules", nlohmann::json())
-                                       : nlohmann::json();
+    nlohmann::json skipped = written.of_base.is_object()
+                                 ? written.of_base.value("llm_int8_skip_modules", nlohmann::json())
+                                 : nlohmann::json();
+    if (skipped.is_null() && !written.other_half.empty()) {
+      skipped = written.dense;
+      for (const std::string& module : written.other_half) skipped.push_back(module);
+    }
     return {{"_load_in_4bit", true},
             {"_load_in_8bit", false},
             {"bnb_4bit_compute_dtype", torch_name(written.computed_in)},

@@ -52,6 +52,8 @@ struct WrittenQuantisation {
   Dtype computed_in = Dtype::f32;  // the type of the dense weights
   nlohmann::json of_base;          // the base's, if it was stored in the format; else null
   std::vector<std::string> dense;  // the linear layers that are not quantised, and the head
+  std::vector<std::string> other_half =
+      {};  // modules of a model of texts and images that have only such layers
 };
 
 // A tensor of a weight as a file has it, under the weight's name with `suffix` behind it.

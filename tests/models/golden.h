@@ -143,7 +143,17 @@ inline const std::vector<std::string>& golden_names() {
                                               "qwen3_5",
                                               "qwen3_5_lora",
                                               "granite",
-                                              "granite_lora"};
+                                              "granite_lora",
+                                              "granite_hybrid",
+                                              "granite_hybrid_lora",
+                                              "ministral3",
+                                              "olmo2",
+                                              "olmo3",
+                                              "olmo3_lora",
+                                              "glm4",
+                                              "glm4_lora",
+                                              "gemma3_whole",
+                                              "gemma3_whole_lora"};
   return names;
 }
 

@@ -59,7 +59,8 @@ std::string refusal(const std::string& golden, const nlohmann::json& changes) {
 
 TEST(LoadModel, RefusesByNameWhatItDoesNotKnow) {
   const std::vector<std::tuple<std::string, nlohmann::json, std::string>> cases{
-      {"llama", {{"model_type", "mamba"}}, "'mamba' is not supported (supported: t5"},
+      {"llama", {{"model_type", "made_up"}}, "'made_up' is not supported (supported: t5"},
+      {"llama", {{"model_type", "mamba"}}, "Mamba: it has layers with a state"},
       {"llama", {{"rope_scaling", {{"rope_type", "proportional"}, {"factor", 2.0}}}}, "'proportional'"},
       {"phi3", {{"rope_scaling", {{"rope_type", "linear"}, {"factor", 2.0}}}}, "'linear'"},
       {"phi3",
@@ -84,7 +85,11 @@ TEST(LoadModel, RefusesByNameWhatItDoesNotKnow) {
       {"qwen2", {{"layer_types", {"full_attention", "sliding_attention"}}}, "without a window"},
       {"llama", {{"sliding_window", 16}}, "sliding_window"},
       {"mistral", {{"layer_types", {"full_attention", "sliding_attention"}}}, "layer_types"},
-      {"llama", {{"model_type", "gemma3"}}, "'gemma3' is a model of images and text"},
+      {"llama", {{"model_type", "gemma3"}}, "text_config: must be an object"},
+      {"llama", {{"model_type", "granitemoehybrid"}, {"num_local_experts", 0}}, "Mamba layers"},
+      {"granite_hybrid", {{"num_local_experts", 8}}, "num_local_experts: 8"},
+      {"glm4", {{"partial_rotary_factor", 0.4}, {"rope_parameters", nullptr}}, "partial_rotary_factor 0.4"},
+      {"olmo3", {{"layer_types", {"sliding_attention"}}}, "each of the 2 layers"},
       {"llama", {{"rope_parameters", {{"full_attention", {{"rope_theta", 1e6}}}}}}, "for each type of layer"},
       {"gemma3", {{"use_bidirectional_attention", true}}, "use_bidirectional_attention"},
       {"gemma3", {{"sliding_window", nullptr}}, "without a window"},

@@ -116,7 +116,25 @@ std::vector<Family> families() {
                                {"linear_num_value_heads", 8},
                                {"linear_key_head_dim", 32},
                                {"linear_value_head_dim", 32}})},
-          {"granite", decoder({{"model_type", "granite"}, {"residual_multiplier", 0.22}})}};
+          {"granite", decoder({{"model_type", "granite"}, {"residual_multiplier", 0.22}})},
+          {"granite_hybrid",
+           decoder({{"model_type", "granitemoehybrid"},
+                    {"num_local_experts", 0},
+                    {"shared_intermediate_size", 256},
+                    {"layers_block_type", {"attention", "attention", "attention", "attention"}}})},
+          {"ministral3", decoder({{"model_type", "ministral3"},
+                                  {"head_dim", 32},
+                                  {"pad_token_id", 0},
+                                  {"rope_scaling",
+                                   {{"rope_type", "default"},
+                                    {"llama_4_scaling_beta", 0.1},
+                                    {"original_max_position_embeddings", 64}}}})},
+          {"olmo3", decoder({{"model_type", "olmo3"}, {"pad_token_id", 0}, {"sliding_window", 64}})},
+          {"glm4", decoder({{"model_type", "glm4"}, {"head_dim", 32}, {"pad_token_id", 0}})},
+          {"gemma3_whole",
+           {{"model_type", "gemma3"},
+            {"text_config",
+             decoder({{"model_type", "gemma3_text"}, {"sliding_window", 64}, {"head_dim", 64}})}}}};
 }
 
 // Of each family: full and LoRA, with and without recompute, fp32 and bf16, lengths and rows.

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,13 +19,15 @@ void require_model_directory(const std::filesystem::path& directory);
 // Returns config.json, with the keys of Transformers v5 renamed to those of v4: `dtype` -> `torch_dtype`, and
 // `rope_parameters: {rope_theta, rope_type, ...}` -> `rope_theta`, `partial_rotary_factor` and `rope_scaling`
 // (none for rope_type default). `rope_parameters` stays when it has one entry for each type of layer.
-// `rope_scaling.type` is copied to `rope_type`. Everything else stays as it is. `directory` may also be a
-// file NAME.json with the content of a config.json. Throws FormatError when the file is missing, is not a
+// `rope_scaling.type` is copied to `rope_type`. Of a model of texts and images it returns the settings of the
+// text half, with the key whole_model_type. Everything else stays as it is. `directory` may also be a file
+// NAME.json with the content of a config.json. Throws FormatError when the file is missing, is not a
 // JSON object or has no model_type.
 nlohmann::json read_model_config(const std::filesystem::path& directory);
 
 // Copies FROM's config.json to TO. Only the dtype of the weights changes, under the key that the file uses
-// (`dtype` or `torch_dtype`), and the keys of the object `changes`; null removes a key.
+// (`dtype` or `torch_dtype`), and the keys of the object `changes`; null removes a key. Of a model of texts
+// and images the settings of the text half change.
 void write_model_config(const std::filesystem::path& from, const std::filesystem::path& to, Dtype dtype,
                         const nlohmann::ordered_json& changes = nlohmann::ordered_json::object());
 
@@ -43,10 +46,21 @@ std::string config_string(const nlohmann::json& config, const std::string& key, 
 // All weights of a model directory: model.safetensors, or the files of model.safetensors.index.json. Each
 // file that the index lists must exist and hold the listed tensors; a tensor in two files is an error. For a
 // directory that has only .bin pickles, the error message gives the command that converts them.
+// Of a model of texts and images only the text half is loaded; its tensors get the names of Transformers'
+// modules, whatever prefixes the files have.
+struct StoredNames {
+  std::string body, head;  // prefixes in the files, with a point at their ends
+
+  std::string of(const std::string& module) const;
+  // Returns nothing for tensors of the other half.
+  std::optional<std::string> module_of(const std::string& stored) const;
+};
 struct ModelWeights {
   std::vector<SafetensorsFile> files;
   std::map<std::string, TensorView> tensors;   // tensors of all files
   std::map<std::string, std::string> file_of;  // tensor -> file name
+  std::optional<StoredNames> names;            // of a model of texts and images
+  std::map<std::string, TensorView> others;    // the tensors of its other half, by their names in the files
   // The mapped file that holds the bytes of the tensor `name`.
   std::shared_ptr<const MappedFile> mapping_of(const std::string& name) const;
   int64_t total_bytes() const;
@@ -62,7 +76,8 @@ std::vector<std::string> write_model_weights(const std::filesystem::path& direct
                                              const TensorSources& tensors,
                                              int64_t max_shard_bytes = 5'000'000'000);
 
-// Writes tensors into the room that write_model_weights() has left for them, as fill_safetensors() does.
+// Writes tensors into the room that write_model_weights() has left for them, as fill_safetensors() does. Of a
+// model of texts and images these have the names of read_model_weights().
 void fill_model_weights(const std::filesystem::path& directory, const TensorSources& tensors);
 
 // Copies the tokenizer's files and the chat template unchanged. Returns their names.
@@ -72,6 +87,9 @@ std::vector<std::string> copy_tokenizer_files(const std::filesystem::path& from,
 // generation_config.json, chat template), unchanged. Returns their names.
 std::vector<std::string> copy_companion_files(const std::filesystem::path& from,
                                               const std::filesystem::path& to);
+// Copies all files that a model of texts and images has besides config.json and the weights, unchanged: those
+// of its processors, its licence. Does nothing for other models.
+void copy_files_of_other_half(const std::filesystem::path& from, const std::filesystem::path& to);
 // Removes files of this kind that are not among `written`: those of an earlier save.
 void remove_other_companions(const std::filesystem::path& directory, const std::vector<std::string>& written);
 

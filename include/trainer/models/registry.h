@@ -28,7 +28,11 @@ struct Architecture {
   bool ties_by_default = false;
 };
 
-// Returns the architecture. Throws FormatError with a list of the supported ones if it is unknown.
-const Architecture& find_architecture(const std::string& model_type);
+// All of them, also those of text halves that are no models of their own.
+const std::vector<Architecture>& architectures();
+
+// Returns the architecture of what read_model_config() returns. Throws FormatError with a list of the
+// supported ones if its model_type is unknown.
+const Architecture& find_architecture(const nlohmann::json& config);
 
 }  // namespace trainer

@@ -257,6 +257,17 @@ void add_prompt_and_completion(Conversation& out, const Json& row, LossOn loss_o
     std::fill_n(out.weights.begin(), static_cast<std::ptrdiff_t>(of_prompt), 0.0F);
 }
 
+// Rows for models of texts and images have the files in a field of their own.
+void refuse_images(const Json& row) {
+  for (const char* field : {"image", "images", "video", "videos", "audio", "audios"}) {
+    const Json* value = value_of(row, field);
+    if (value == nullptr || value->empty() || *value == "") continue;
+    throw DataError(
+        concat("field \"", field, "\" is not empty, and only texts can be learned from, also with a ",
+               "model of texts and images: leave such rows out (data.bad_rows: skip), or the field"));
+  }
+}
+
 }  // namespace
 
 std::optional<ConversationForm> conversation_form(const std::vector<std::string>& fields) {
@@ -292,6 +303,7 @@ Json with_parsed_lists(Json record) {
 }
 
 Conversation read_conversation(const Json& row, ConversationForm form, LossOn loss_on) {
+  refuse_images(row);
   Conversation out;
   out.messages = Json::array();
   const bool has_system = form == ConversationForm::conversations || form == ConversationForm::alpaca;

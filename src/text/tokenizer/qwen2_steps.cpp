@@ -52,7 +52,7 @@ bool is_qwen2_tokenizer(const fs::path& directory) {
   const std::string model = text_in(directory / "config.json", "model_type");
   if (model == "qwen2") return true;  // whatever class it names
   const std::string name = text_in(directory / "tokenizer_config.json", "tokenizer_class");
-  if (name.empty()) return model == "qwen3";
+  if (name.empty()) return model == "qwen3" || (model.starts_with("qwen") && model.ends_with("_vl"));
   // For these model types, another class than their own is not trusted.
   constexpr std::array<std::string_view, 4> kOthers{"mistral", "phi3", "granite", "qwen3_5"};
   const bool is_its_class = name == "Qwen2Tokenizer" || name == "Qwen2TokenizerFast";

@@ -112,7 +112,9 @@ void warn_of_around(const SpecialTokens& special, const Pipeline& pipeline, cons
 bool is_older_mistral(const std::filesystem::path& directory) {
   if (!std::filesystem::exists(directory / "config.json")) return false;
   const nlohmann::json config = read_json(directory / "config.json");
-  return config.is_object() && config.value("model_type", nlohmann::json()) == "mistral" &&
+  const nlohmann::json type =
+      config.is_object() ? config.value("model_type", nlohmann::json()) : nlohmann::json();
+  return (type == "mistral" || type == "mistral3") &&
          !config.value("transformers_version", nlohmann::json("4")).dump().starts_with("\"5");
 }
 

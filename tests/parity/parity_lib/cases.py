@@ -89,6 +89,10 @@ FP32_CASES = [
     Case("granite_lora", "granite", LORA_ALL, changes=OTHER_CUT),
     Case("qwen3_5", "qwen3_5", kind="chat", changes=OTHER_CUT),
     Case("qwen3_5_packed_lora", "qwen3_5", LORA_ALL, changes=PACKED),
+    Case("granite_hybrid_lora", "granite_hybrid", LORA_ALL, changes=PACKED),
+    Case("ministral3_packed", "ministral3", kind="text", changes=PACKED),
+    Case("olmo3_packed_lora", "olmo3", LORA_ALL, changes=PACKED),
+    Case("glm4", "glm4", kind="chat", changes=OTHER_CUT),
 ]
 
 # As T5 was trained, but with a warm-up. More steps amplify rounding, Hugging Face's too, beyond the bound of gradient norms.

@@ -4,13 +4,18 @@ import json
 
 import torch
 from safetensors.torch import save_file
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoModelForSeq2SeqLM
 
 from . import tiny_models
 
 DECODERS = ["llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma2", "gemma3_text", "phi3", "granite", "qwen3_5_text"]
+DECODERS += ["cwm", "ernie4_5", "gemma", "helium", "internlm3", "iquestcoder", "ministral"]
+DECODERS += ["granitemoehybrid", "ministral3", "olmo2", "olmo3", "glm", "glm4"]
 ENCODER_DECODERS = ["t5", "mt5", "umt5"]
-FAMILIES = DECODERS + ENCODER_DECODERS
+# Models of texts and images, and the families that their text halves may be of.
+WHOLES = {"gemma3": ["gemma3_text"], "mistral3": ["mistral", "ministral3"], "qwen2_vl": ["qwen2_vl_text"]}
+WHOLES |= {"qwen2_5_vl": ["qwen2_5_vl_text"], "qwen3_vl": ["qwen3_vl_text"]}
+FAMILIES = DECODERS + ENCODER_DECODERS + list(WHOLES)
 VOCABULARY = 61
 ACTIVATIONS = ["silu", "swish", "gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "gelu_python", "gelu_accurate"]
 ACTIVATIONS += ["quick_gelu", "relu", "relu2", "relu6", "leaky_relu", "tanh", "sigmoid", "mish", "hardswish", "linear"]
@@ -150,6 +155,55 @@ def add_qwen3_5(draw, config):
     config["rope_parameters"] = rope
 
 
+def add_granite_hybrid(draw, config):
+    """Granite 4 without experts and Mamba layers."""
+    config |= {"num_local_experts": 0, "shared_intermediate_size": config["intermediate_size"], "mamba_n_heads": 4}
+    key, name = draw.choice([("layer_types", "attention"), ("layer_types", "full_attention"), ("layers_block_type", "attention")])
+    config[key] = [name] * config["num_hidden_layers"]
+    sometimes(draw, config, "position_embedding_type", ["rope", None, "nope"], 0.9)
+
+
+def add_glm(draw, config):
+    config["pad_token_id"] = draw.choice([0, None, 3])
+    config["head_dim"] = draw.choice([8, 16])
+    sometimes(draw, config, "attention_bias", [True, False])
+    sometimes(draw, config, "partial_rotary_factor", [0.5, 1.0, 0.75], 0.7)
+
+
+def ministral3_rope(draw, config):
+    rope = {"rope_type": draw.choice(["yarn", "yarn", "linear", "default"]), "llama_4_scaling_beta": draw.choice([0.1, 0.5])}
+    rope["original_max_position_embeddings"] = draw.choice([6, 8, 12])
+    if rope["rope_type"] != "default":
+        rope["factor"] = draw.choice([2.0, 16.0])
+    if rope["rope_type"] == "yarn":
+        sometimes(draw, rope, "beta_fast", [32.0, 4.0])
+        if draw.random() < 0.7:
+            rope |= {"mscale": 1.0, "mscale_all_dim": draw.choice([1.0, 0.8])}
+    sometimes(draw, config, "sliding_window", [None, 8], 0.4)
+    if draw.random() < 0.6:
+        config["rope_parameters"] = rope | {"rope_theta": draw.choice([100.0, 1e6])}
+    else:
+        config |= {"rope_scaling": rope, "rope_theta": draw.choice([100.0, 1e6])}
+
+
+def qwen_vl_rope(draw, config, family):
+    """Three coordinates for the positions of images; those of texts are all the same."""
+    pairs = config.get("head_dim", config["hidden_size"] // config["num_attention_heads"]) // 2
+    sections = [pairs - 2 * (pairs // 3), pairs // 3, pairs // 3]
+    rope = {"mrope_section": sections, "rope_type": draw.choice(["default", "default", "yarn"])}
+    if family == "qwen3_vl_text":
+        rope["mrope_interleaved"] = True
+    if rope["rope_type"] == "yarn":
+        rope |= {"factor": 2.0, "original_max_position_embeddings": 8}
+    elif family != "qwen3_vl_text" and draw.random() < 0.5:
+        rope = {"type": "mrope", "mrope_section": sections}
+    theta = draw.choice([100.0, 1e6])
+    if draw.random() < 0.5 and "rope_type" in rope:
+        config["rope_parameters"] = rope | {"rope_theta": theta}
+    else:
+        config |= {"rope_scaling": rope, "rope_theta": theta}
+
+
 def decoder_config(draw, family):
     heads = draw.choice([2, 4])
     config = {
@@ -168,6 +222,8 @@ def decoder_config(draw, family):
     head_dims = [6, 8, 10, 16] if family == "qwen3" else [8, 10, 16]
     if family in ("llama", "mistral"):
         head_dims = [None, *head_dims]
+    if family in ("qwen2_vl_text", "qwen2_5_vl_text"):
+        head_dims = [config["hidden_size"] // heads]  # Transformers does not read it
     sometimes(draw, config, "head_dim", head_dims, 1.0 if family == "qwen3" else 0.6)
     if config["hidden_size"] // heads % 2 and not config.get("head_dim"):
         config["head_dim"] = 6
@@ -195,14 +251,64 @@ def decoder_config(draw, family):
         if config.get("use_sliding_window") and config.get("sliding_window") and draw.random() < 0.4:
             kinds = ["full_attention", "sliding_attention"]
             config["layer_types"] = [draw.choice(kinds) for _ in range(config["num_hidden_layers"])]
+    if family in ("ernie4_5", "gemma", "helium", "internlm3"):
+        config["pad_token_id"] = draw.choice([0, None, 3])
+    if family in ("cwm", "ernie4_5", "gemma", "internlm3", "iquestcoder", "ministral"):
+        config["head_dim"] = draw.choice([8, 10, 16])
+    if family == "helium":  # its o_proj is a square
+        config["head_dim"] = config["hidden_size"] // heads
+    if family in ("helium", "iquestcoder"):
+        sometimes(draw, config, "attention_bias", [True, False])
+        sometimes(draw, config, "mlp_bias", [True, False])
+    if family == "internlm3" and draw.random() < 0.5:
+        config |= {"attention_bias": True, "mlp_bias": True} if draw.random() < 0.5 else {"qkv_bias": True, "bias": True}
+    if family == "ernie4_5":
+        sometimes(draw, config, "use_bias", [True, False])
+    if family == "gemma":
+        sometimes(draw, config, "attention_bias", [True, False])
+        config["hidden_act"] = draw.choice(["gelu", "gelu_pytorch_tanh", "silu"])
+    if family in ("cwm", "ministral"):
+        sometimes(draw, config, "sliding_window", [3, 8, 20], 0.9)
+        if draw.random() < 0.5:
+            kinds = ["full_attention", "sliding_attention"]
+            config["layer_types"] = [draw.choice(kinds) for _ in range(config["num_hidden_layers"])]
+    if family in ("olmo2", "olmo3"):
+        sometimes(draw, config, "attention_bias", [True, False])
+        config["pad_token_id"] = draw.choice([0, None, 3])
+    if family == "qwen3_vl_text":
+        config["head_dim"] = draw.choice([8, 12, 16])
+        sometimes(draw, config, "attention_bias", [True, False])
+    if family in ("ministral3", "glm", "glm4"):
+        config["pad_token_id"] = draw.choice([0, None, 3])
+    if family == "ministral3":
+        config["head_dim"] = draw.choice([8, 10, 16])
+        ministral3_rope(draw, config)
+        return config
+    if family in ("qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text"):
+        qwen_vl_rope(draw, config, family)
+        return config
     thetas = [None, 100.0, 10000, 1e6]
-    if family.startswith("gemma"):
+    if family == "olmo3":
+        sometimes(draw, config, "sliding_window", [3, 8, 20], 0.9)
+        if draw.random() < 0.5:
+            kinds = ["full_attention", "sliding_attention"]
+            config["layer_types"] = [draw.choice(kinds) for _ in range(config["num_hidden_layers"])]
+        spell_rope_by_layer_type(draw, config, thetas)
+        config.pop("rope_local_base_freq", None)
+        return config
+    if family in ("glm", "glm4"):
+        add_glm(draw, config)
+    if family == "granitemoehybrid":
+        add_granite_hybrid(draw, config)
+    if family in ("gemma2", "gemma3_text"):
         add_gemma(draw, config, family)
     if family == "gemma3_text":
         spell_rope_by_layer_type(draw, config, thetas)
         return config
-    if family == "granite":
+    if family in ("granite", "granitemoehybrid"):
         add_granite(draw, config)
+        if family == "granitemoehybrid":
+            config.pop("mlp_bias", None)
     if family == "qwen3_5_text":
         add_qwen3_5(draw, config)
         return config
@@ -239,12 +345,52 @@ def t5_config(draw, family):
     return config
 
 
+VISION = {
+    "gemma3": {"model_type": "siglip_vision_model", "intermediate_size": 16, "num_hidden_layers": 1}
+    | {"num_attention_heads": 2, "image_size": 28, "patch_size": 14, "hidden_size": 16},
+    "mistral3": {"model_type": "pixtral", "intermediate_size": 16, "num_hidden_layers": 1, "head_dim": 8}
+    | {"num_attention_heads": 2, "image_size": 28, "patch_size": 14, "hidden_size": 16},
+    "qwen2_vl": {"depth": 1, "embed_dim": 16, "num_heads": 2, "mlp_ratio": 1, "patch_size": 14},
+    "qwen2_5_vl": {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "patch_size": 14},
+    "qwen3_vl": {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "deepstack_visual_indexes": [0]},
+}
+
+
+def whole_config(draw, family):
+    text = decoder_config(draw, draw.choice(WHOLES[family]))
+    vision = dict(VISION[family])
+    if family.startswith("qwen"):
+        vision["hidden_size" if family == "qwen2_vl" else "out_hidden_size"] = text["hidden_size"]
+    config = {"model_type": family, "vision_config": vision, "tie_word_embeddings": text.pop("tie_word_embeddings")}
+    if family in ("qwen2_vl", "qwen2_5_vl") and draw.random() < 0.5:  # as the first files
+        text.pop("model_type")
+        return text | config | {"image_token_id": 5, "video_token_id": 6}
+    tokens = {"image_token_index": 5} if family in ("gemma3", "mistral3") else {"image_token_id": 5, "video_token_id": 6}
+    if family == "gemma3":
+        tokens |= {"mm_tokens_per_image": 4, "boi_token_index": 6, "eoi_token_index": 7}
+    return config | tokens | {"text_config": text}
+
+
+def stored_names(draw, family, names):
+    """The names in the files of one of the versions of Transformers, by those of the modules."""
+    if family == "qwen3_vl" or draw.random() < 0.5:
+        return {name: name for name in names}
+    if family.startswith("qwen"):
+        old = lambda name: name.replace("model.language_model.", "model.").replace("model.visual.", "visual.")
+    else:
+        head = lambda name: "language_model." + name if name.startswith("lm_head") else name.removeprefix("model.")
+        old = lambda name: head(name.replace("model.language_model.", "language_model.model."))
+    return {name: old(name) for name in names}
+
+
 def make(draw, family, folder):
     """Writes folder/config.json, drawn at random, and model.safetensors. Returns the config."""
-    config = (t5_config if family in ENCODER_DECODERS else decoder_config)(draw, family)
+    config = t5_config if family in ENCODER_DECODERS else whole_config if family in WHOLES else decoder_config
+    config = config(draw, family)
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
     kind = AutoModelForSeq2SeqLM if family in ENCODER_DECODERS else AutoModelForCausalLM
+    kind = AutoModelForImageTextToText if family in WHOLES else kind
     torch.manual_seed(draw.randrange(2**31))
     model = kind.from_config(AutoConfig.from_pretrained(folder))
     tensors = {}
@@ -253,8 +399,14 @@ def make(draw, family, folder):
     if family.startswith("gemma"):
         scale *= 0.5  # the embedding is multiplied by the root of hidden_size
     for name, parameter in model.named_parameters():
+        if family in WHOLES and not name.startswith(("model.language_model.", "lm_head.")):
+            tensors[name] = 0.3 * torch.randn(parameter.shape)
+            continue
         tensors[name] = tiny_models.spread(name, parameter, scale, norm_offset=float(plus_one)).detach().contiguous()
     if family in ENCODER_DECODERS and draw.random() < 0.5:
         tensors["lm_head.weight"] = torch.randn(tensors["shared.weight"].shape) / config["d_model"] ** 0.5
+    if family in WHOLES:
+        names = stored_names(draw, family, tensors)
+        tensors = {names[name]: tensor for name, tensor in tensors.items()}
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
     return config

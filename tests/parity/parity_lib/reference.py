@@ -12,7 +12,14 @@ import torch
 import torch.nn.functional as F
 from peft import PeftModel
 from torch.overrides import TorchFunctionMode
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, BitsAndBytesConfig, Trainer
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoModelForSeq2SeqLM,
+    BitsAndBytesConfig,
+    Trainer,
+)
 
 IGNORE = -100
 
@@ -40,11 +47,17 @@ def precision_of(model):
     return KeepFloat64() if float64 else contextlib.nullcontext()
 
 
+def kind_of(config):
+    if hasattr(config, "vision_config"):
+        return AutoModelForImageTextToText
+    return AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+
+
 def load_model(directory, dtype=torch.float32, adapter=None):
     """The model in evaluation mode (no dropout) with eager attention. Anything missing or unexpected in the files is
-    an error. With an adapter only its weights are trained, otherwise all weights."""
+    an error. With an adapter only its weights are trained, otherwise all weights (of the text half)."""
     config = AutoConfig.from_pretrained(directory)
-    kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+    kind = kind_of(config)
     loading_dtype = torch.bfloat16 if dtype == torch.bfloat16 else torch.float32
     model, info = kind.from_pretrained(
         directory, dtype=loading_dtype, attn_implementation="eager", output_loading_info=True
@@ -54,6 +67,9 @@ def load_model(directory, dtype=torch.float32, adapter=None):
         raise RuntimeError(f"{directory}: {wrong}")
     if adapter is not None:
         model = PeftModel.from_pretrained(model, adapter, is_trainable=True)
+    elif hasattr(config, "vision_config"):
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(name.startswith(("model.language_model.", "lm_head.")))
     if dtype == torch.float64:
         model.double()
     return model.eval()
@@ -64,7 +80,7 @@ def load_quantised(directory, dtype, adapter=None, double_quant=True):
     from bitsandbytes.nn import Linear4bit
 
     config = AutoConfig.from_pretrained(directory)
-    kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+    kind = kind_of(config)
     settings = BitsAndBytesConfig(
         load_in_4bit=True,
         bnb_4bit_quant_type="nf4",
@@ -104,12 +120,13 @@ def forget_lengths(model):
     dynamic keeps the longest sequence that it has seen; it is reset here."""
     if model.config.is_encoder_decoder:
         return False
-    rope = model.config.rope_parameters
+    config = model.config.get_text_config()
+    rope = config.rope_parameters
     kinds = [rope] if "rope_type" in rope else rope.values()  # Gemma 3: one for each type of layer
     if all(kind["rope_type"] not in ("dynamic", "longrope") for kind in kinds):
         return False
     body = next(module for module in model.modules() if hasattr(module, "rotary_emb"))
-    body.rotary_emb = type(body.rotary_emb)(config=model.config)
+    body.rotary_emb = type(body.rotary_emb)(config=config)
     return True
 
 

@@ -6,16 +6,28 @@ from torch import nn
 from transformers import (
     Gemma2Config,
     Gemma2ForCausalLM,
+    Gemma3Config,
     Gemma3ForCausalLM,
+    Gemma3ForConditionalGeneration,
     Gemma3TextConfig,
+    Glm4Config,
+    Glm4ForCausalLM,
     GraniteConfig,
     GraniteForCausalLM,
+    GraniteMoeHybridConfig,
+    GraniteMoeHybridForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
+    Ministral3Config,
+    Ministral3ForCausalLM,
     MistralConfig,
     MistralForCausalLM,
     MT5Config,
     MT5ForConditionalGeneration,
+    Olmo2Config,
+    Olmo2ForCausalLM,
+    Olmo3Config,
+    Olmo3ForCausalLM,
     Phi3Config,
     Phi3ForCausalLM,
     Qwen2Config,
@@ -105,6 +117,32 @@ def model_config(family, vocab_size, **changes):
     if family == "granite":
         sizes |= {"embedding_multiplier": 3.7, "residual_multiplier": 0.6, "attention_multiplier": 0.25}
         return GraniteConfig(**sizes | rope(100.0) | {"logits_scaling": 0.7, "tie_word_embeddings": True} | changes)
+    if family == "granite_hybrid":  # Granite 4 without Mamba layers and experts
+        sizes |= {"embedding_multiplier": 3.7, "residual_multiplier": 0.6, "attention_multiplier": 0.25, "logits_scaling": 0.7}
+        sizes |= {"num_local_experts": 0, "layer_types": ["attention"] * 2, "position_embedding_type": "rope", "mamba_n_heads": 4}
+        sizes |= rope(100.0) | {"shared_intermediate_size": 40, "tie_word_embeddings": True}
+        return GraniteMoeHybridConfig(**sizes | changes)
+    if family == "ministral3":  # queries grow, most texts are longer than the original length
+        stretched = {"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0, "original_max_position_embeddings": 8}
+        stretched |= {"mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.5}
+        sizes |= {"rope_parameters": stretched, "head_dim": 12, "max_position_embeddings": 32}
+        return Ministral3Config(**sizes | {"tie_word_embeddings": False} | changes)
+    if family == "olmo2":
+        return Olmo2Config(**sizes | rope(100.0) | {"tie_word_embeddings": False} | changes)
+    if family == "olmo3":  # texts are longer than the window; only the layers without one have a scaled rotary embedding
+        full = {"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0, "original_max_position_embeddings": 16}
+        sizes |= {"sliding_window": 6, "layer_types": ["sliding_attention", "full_attention"], "max_position_embeddings": 64}
+        sizes |= {"rope_parameters": {"full_attention": full, "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}}
+        return Olmo3Config(**sizes | {"tie_word_embeddings": False} | changes)
+    if family == "glm4":  # half of each head is rotated, in pairs of neighbours; k_proj.bias has no effect in the other half
+        sizes |= {"head_dim": 12, "rope_parameters": {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.5}}
+        return Glm4Config(**sizes | {"tie_word_embeddings": False, "attention_bias": False} | changes)
+    if family == "gemma3_whole":  # a model of texts and images with one tiny layer for these
+        vision = {"model_type": "siglip_vision_model", "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
+        vision |= {"num_attention_heads": 2, "image_size": 28, "patch_size": 14, "vision_use_head": False}
+        text = model_config("gemma3", vocab_size, **changes)
+        tokens = {"boi_token_index": 90, "eoi_token_index": 91, "image_token_index": 92, "mm_tokens_per_image": 4}
+        return Gemma3Config(text_config=text, vision_config=vision, **tokens)
     if family in ("gemma2", "gemma3"):  # texts are longer than the window; all kinds of norms; scaled embedding
         sizes |= {"num_hidden_layers": 3, "head_dim": 12, "sliding_window": 6, "query_pre_attn_scalar": 20}
     if family == "gemma2":  # caps that logits and attention scores come near to
@@ -137,12 +175,20 @@ MODEL_CLASSES = {
     "phi3": Phi3ForCausalLM,
     "phi3_window": Phi3ForCausalLM,
     "granite": GraniteForCausalLM,
+    "granite_hybrid": GraniteMoeHybridForCausalLM,
+    "ministral3": Ministral3ForCausalLM,
+    "olmo2": Olmo2ForCausalLM,
+    "olmo3": Olmo3ForCausalLM,
+    "glm4": Glm4ForCausalLM,
+    "gemma3_whole": Gemma3ForConditionalGeneration,
 }
 
 
 def spread(name, parameter, embedding_scale, norm_offset=0.0):
     """Random values that keep activations near 1: norms around 1 (minus the offset that the model adds), biases not 0."""
     shape = parameter.shape
+    if "vision_tower" in name or "multi_modal_projector" in name:
+        return 0.3 * torch.randn(shape)
     if "relative_attention_bias" in name:
         return 0.7 * torch.randn(shape)
     if name.endswith("A_log"):  # the logarithm of a rate
@@ -158,7 +204,7 @@ def spread(name, parameter, embedding_scale, norm_offset=0.0):
     if "embed_tokens" in name or "shared" in name:
         return embedding_scale * torch.randn(shape)
     scale = 1.5 if name.startswith("lm_head") else 1.0
-    if name.split(".")[-2] in ("o", "wo", "o_proj", "out_proj", "down_proj"):
+    if name.split(".")[-2] in ("o", "wo", "o_proj", "out_proj", "down_proj", "output_linear"):
         scale = 2.0  # otherwise a tied head repeats its input token
     if "SelfAttention.q." in name or "EncDecAttention.q." in name:
         scale = 0.4  # T5 does not divide by the root of the head's width
@@ -172,7 +218,7 @@ def random_model(family, vocab_size, **changes):
     gemma = family.startswith("gemma")
     plus_one = gemma or family == "qwen3_5"
     small = ("qwen2", "qwen3", "qwen3_5", "llama_31", "qwen3_dynamic", "phi3")
-    smaller = gemma or family == "granite"  # the embedding is multiplied
+    smaller = gemma or family.startswith("granite")  # the embedding is multiplied
     embedding_scale = 0.5 if family == "t5_v1_0" else 0.3 if family in small else 0.15 if smaller else 1.0
     if family in ("t5_v1_1", "mt5", "umt5"):  # Transformers 5 ties every T5 until the head holds something else
         model.lm_head.weight = nn.Parameter(torch.empty_like(model.lm_head.weight))
