@@ -47,7 +47,7 @@ const std::multimap<std::string, std::string> kSynonyms{
     {"deterministic", "repeatable"},
     {"diverge", "nan"},
     {"download", "downloads"},
-    {"dpo", "what is not here"},
+    {"dpo", "preferences"},
     {"early", "early stopping"},
     {"epoch", "num train epochs"},
     {"epochs", "num train epochs"},

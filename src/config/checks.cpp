@@ -124,10 +124,8 @@ void check_objective(const Config& config, Checker& check) {
   check.require(!off || whole, "objective.reference",
                 "adapter_off needs an adapter that is all that is trained: a lora section without "
                 "modules_to_save, and no model.add_tokens");
-  check.require(
-      objective.name != "kto" || off, "objective.name",
-      "kto compares with the model without its adapter: it needs a new adapter (lora: {}) that is all "
-      "that is trained, and objective.reference auto or adapter_off");
+  check.require(objective.name != "kto" || objective.reference != Reference::none, "objective.reference",
+                "kto compares with a reference; choose auto, adapter_off or kept");
   check.require(config.training.label_smoothing == 0, "training.label_smoothing",
                 concat("is for sft; for preferences see objective.label_smoothing"));
   check.require(config.training.z_loss == 0, "training.z_loss", "is for objective.name: sft");
@@ -137,8 +135,9 @@ void check_objective(const Config& config, Checker& check) {
                 config.data.input.empty() ? "data.target" : "data.input",
                 concat("is not used with objective.name: ", objective.name,
                        ", which finds the fields of its rows; leave it out"));
-  check.require(config.data.loss_on != LossOn::everything, "data.loss_on",
-                "everything does not go with preferences, which are about answers");
+  check.require(config.data.loss_on != LossOn::everything || objective.nll_weight() > 0, "data.loss_on",
+                "everything does not go with preferences, which are about answers, but for the loss of the "
+                "chosen answer beside them (objective.name: orpo, or objective.rpo_alpha)");
   check.require(config.data.long_samples != LongSamples::split, "data.long_samples",
                 "split is for running text (data.kind: text); choose truncate or drop");
 }

@@ -82,6 +82,7 @@ void import_arguments(Keys& keys, Settings& settings) {
 // The scripts of TRL: LoRA is a switch, and the data is a name on the hub.
 void import_trl(Keys& keys, Settings& settings) {
   import_arguments(keys, settings);
+  import_preferences_of_trl(keys, settings);
   if (keys.take_flag("use_peft")) {
     settings.turn_lora_on();
   } else {
@@ -96,7 +97,8 @@ void import_trl(Keys& keys, Settings& settings) {
 constexpr auto kOfTrl = {
     "use_peft",       "dataset_text_field",  "assistant_only_loss", "completion_only_loss",
     "dataset_kwargs", "dataset_train_split", "dataset_test_split",  "chat_template_path",
-    "padding_free",   "eval_packing",        "packing_strategy",    "loss_type"};
+    "padding_free",   "eval_packing",        "packing_strategy",    "loss_type",
+    "beta",           "desirable_weight",    "cpo_alpha",           "precompute_ref_log_probs"};
 
 Origin origin_of(const YAML::Node& root) {
   if (is_torchtune(root)) return {"torchtune", config::import_torchtune, config::add_defaults_of_torchtune};

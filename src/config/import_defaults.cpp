@@ -85,7 +85,8 @@ void add_defaults_of_hugging_face(const GivenKeys& keys, ImportedSettings& setti
 }
 
 void add_defaults_of_trl(const GivenKeys& keys, ImportedSettings& settings) {
-  settings.their_default("optimizer.learning_rate", "2.0e-05");
+  const bool preferences = settings.has("objective.name");
+  settings.their_default("optimizer.learning_rate", preferences ? "1.0e-06" : "2.0e-05");
   settings.their_default("training.logging_steps", "10");
   settings.their_default("memory.gradient_checkpointing", "true");
   if (keys.was_null("max_length")) {
@@ -100,7 +101,7 @@ void add_defaults_of_trl(const GivenKeys& keys, ImportedSettings& settings) {
     add_lora_of_peft(settings);
   }
   if (!keys.was_given("fp16") && !keys.was_given("bf16")) settings.their_default("model.dtype", "bf16");
-  if (!keys.was_given("assistant_only_loss"))
+  if (!preferences && !keys.was_given("assistant_only_loss"))
     settings.change("assistant_only_loss",
                     "is not set: there all of a conversation in `messages` is learned; here the answers, "
                     "unless data.loss_on is everything");

@@ -78,6 +78,11 @@ void import_preferences_of_axolotl(GivenKeys& keys, ImportedSettings& settings) 
     take_if_on(keys, "cpo_alpha", "objective.rpo_alpha", settings);
   }
   take_if_on(keys, "rpo_alpha", "objective.rpo_alpha", settings);
+  // axolotl trains with TRL, whose loss of the chosen answers is a mean over tokens, and ORPO's has the
+  // prompt.
+  if (*rl == "orpo" || settings.has("objective.rpo_alpha"))
+    settings.set("objective.nll_over", "tokens", "rl: " + *rl);
+  if (*rl == "orpo") settings.set("data.loss_on", "everything", "rl: orpo learns the prompts, too");
   take_if_on(keys, "dpo_label_smoothing", "objective.label_smoothing", settings);
   if (*rl != "kto") return;
   take_number(keys, "kto_desirable_weight", "objective.desirable_weight", settings);

@@ -144,10 +144,11 @@ Converter unsaid;  // takes a key of which nothing has to be said
 void import_axolotl(GivenKeys& keys, ImportedSettings& settings);
 void import_llama_factory(GivenKeys& keys, ImportedSettings& settings);
 void import_torchtune(GivenKeys& keys, ImportedSettings& settings);
-// Set objective.name and data.kind, if the file is about preferences. The first returns whether it is.
+// Set objective.name and data.kind, if the file is about preferences. Two return whether it is.
 bool import_preferences_of_llama_factory(const std::string& stage, GivenKeys& keys,
                                          ImportedSettings& settings);
 void import_preferences_of_axolotl(GivenKeys& keys, ImportedSettings& settings);
+bool import_preferences_of_trl(GivenKeys& keys, ImportedSettings& settings);
 
 // What these programs do without a key. To be called when all keys have been taken.
 void add_defaults_of_hugging_face(const GivenKeys& keys, ImportedSettings& settings);

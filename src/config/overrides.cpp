@@ -36,10 +36,12 @@ YAML::Node parse_value(const Key* key, const std::string& value) {
 }
 
 // The key that an override means: "section.key", a key of the top level, or a name that one section alone
-// has.
+// has. Of the names that preferences share with others, the others keep the short form: name=adafactor is
+// optimizer.name, label_smoothing=0.1 is training.label_smoothing.
 const Key* find_overridden(const std::string& name, const Place& where, Problems& problems) {
   if (const Key* key = find_key(name)) return key;
-  const std::vector<const Key*> keys = keys_named(name);
+  std::vector<const Key*> keys = keys_named(name);
+  if (keys.size() > 1) std::erase_if(keys, [](const Key* key) { return key->section == "objective"; });
   if (keys.size() == 1) return keys[0];
   const size_t dot = name.find('.');
   if (keys.size() > 1) {

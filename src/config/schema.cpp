@@ -247,9 +247,10 @@ Section training_section() {
            .at_least(0)
            .below(1),
        key(&T::dropout, "dropout", OnResume::is_logged,
-           "Dropout rate of the model. Default: the one in its config.json.")
+           "Dropout rate of the model. Default: the one in its config.json; for preferences 0.")
            .at_least(0)
-           .below(1),
+           .below(1)
+           .default_where({{.key = "objective.name", .values = {"sft"}, .among = false}}, "0"),
        key(&T::tf32, "tf32", OnResume::may_change,
            "Multiply fp32 matrices in TF32 on GPUs that have it. Much faster there, but the factors have "
            "only 10 bits of mantissa.")

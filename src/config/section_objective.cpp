@@ -47,6 +47,14 @@ Section objective_section() {
            .at_most(1e6)
            .default_with("objective.name", "cpo", "1")
            .idle(unless_one_of({"dpo", "ipo", "simpo", "cpo"})),
+       key(&O::nll_over, "nll_over", OnResume::is_logged,
+           "What the chosen answer's own loss (orpo, rpo_alpha) is the mean of. answers: of the answers, "
+           "each "
+           "of them the mean over its tokens, as in the papers. tokens: of all tokens of an update, as in "
+           "TRL. "
+           "With data.loss_on: everything the tokens of the prompt count in it, too, as in TRL's ORPO.")
+           .one_of({"answers", "tokens"})
+           .idle(unless_one_of({"dpo", "ipo", "orpo", "simpo", "cpo"})),
        key(&O::gamma, "gamma", OnResume::is_logged, "The margin of rewards that simpo aims at.")
            .at_least(0)
            .at_most(1e6)

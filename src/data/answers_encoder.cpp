@@ -32,6 +32,16 @@ void keep_part(EncodedSample& side, int64_t from_beginning, int64_t max_length) 
   keep(sample.weights);
 }
 
+// The prompt's labels have the weight 0: they are no part of the answer, but of its own loss.
+void count_prompt(Sample& sample) {
+  if (sample.weights.empty()) sample.weights.assign(sample.labels.size(), 1.0F);
+  for (size_t i = 0; i < sample.labels.size(); i++) {
+    if (sample.labels[i] != kIgnore) continue;
+    sample.labels[i] = sample.input_ids[i];
+    sample.weights[i] = 0;
+  }
+}
+
 }  // namespace
 
 AnswersEncoder::AnswersEncoder(DataKind kind, std::unique_ptr<RowEncoder> one, const ChatEncoder* chat,
@@ -76,6 +86,8 @@ std::vector<EncodedSample> AnswersEncoder::encode(const ReadRow& row) const {
     side.dropped = leaves_out;
     side.equal_sides = equal;
   }
+  if (config_.loss_on == LossOn::everything && !encoder_decoder_ && sides.size() > 1)
+    count_prompt(sides.front().sample);
   return sides;
 }
 
@@ -104,7 +116,7 @@ std::vector<std::string> AnswersEncoder::learned(const ReadRow& row) const {
 
 std::vector<int32_t> AnswersEncoder::prompt(const ReadRow& row) const {
   if (chat_ != nullptr || encoder_decoder_) return one_->prompt(row.sides.front());
-  Sample sample = std::move(encode(row).front().sample);
+  Sample sample = std::move(encode(row).back().sample);  // the chosen answer's prompt may have labels
   const auto target = std::ranges::find_if(sample.labels, [](int32_t label) { return label != kIgnore; });
   sample.input_ids.resize(static_cast<size_t>(target - sample.labels.begin()));
   return std::move(sample.input_ids);
@@ -119,7 +131,8 @@ std::string AnswersEncoder::content(const ReadRow& row) const {
 std::string AnswersEncoder::settings() const {
   return concat("answers ", static_cast<int>(kind_), " ", chat_ != nullptr, "\nlength ", config_.max_length,
                 "\nlong ", static_cast<int>(config_.long_samples), " ",
-                static_cast<int>(config_.truncation_side), "\n", one_->settings());
+                static_cast<int>(config_.truncation_side), "\nloss on ", static_cast<int>(config_.loss_on),
+                "\n", one_->settings());
 }
 
 std::string AnswersEncoder::target_field() const {
@@ -132,6 +145,7 @@ std::unique_ptr<RowEncoder> make_answers_encoder(const DataConfig& config, const
   const AnswersRow row = read_answers(conversation_row(first_row), config.kind);
   DataConfig of_one = config;
   of_one.long_samples = LongSamples::truncate;
+  if (config.loss_on == LossOn::everything) of_one.loss_on = DataConfig{}.loss_on;
   if (!encoder_decoder) of_one.max_length = kNoLimit;
   std::unique_ptr<RowEncoder> one;
   const ChatEncoder* chat = nullptr;

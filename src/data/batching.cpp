@@ -127,6 +127,7 @@ std::vector<int64_t> EffectiveBatch::own_slots() const {
 EffectiveBatch load_effective_batch(const Dataset& dataset, const std::vector<int64_t>& indices) {
   EffectiveBatch batch;
   batch.sides = dataset.sides();
+  batch.reference_of_others = dataset.references_of_others(indices);
   batch.samples.resize(indices.size() * static_cast<size_t>(batch.sides));
   for (size_t row = 0; row < indices.size(); row++) {
     size_t slot = row;

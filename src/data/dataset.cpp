@@ -352,10 +352,6 @@ std::vector<Sample> Dataset::samples(int64_t index, int64_t epoch) const {
   return samples;
 }
 
-void Dataset::set_references(std::vector<double> references) {
-  references_ = std::make_shared<const std::vector<double>>(std::move(references));
-}
-
 Dataset::Texts Dataset::texts(int64_t index) const {
   const RowEncoder& encoder = *state_->encoder;
   return state_->read(index * state_->sides, [&](const RowParser& row, const IndexedSample&) {

@@ -131,6 +131,7 @@ class StepLoader::Queue {
       batch.indices = std::move(next.indices);
       batch.epoch = next.epoch;
       batch.made.sides = dataset_.sides();
+      batch.made.reference_of_others = dataset_.references_of_others(batch.indices);
       batch.made.samples.resize(batch.indices.size() * static_cast<size_t>(batch.made.sides));
       batch.made.share = share_;
     } catch (...) {

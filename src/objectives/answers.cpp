@@ -59,8 +59,7 @@ AnswersLoss::Slopes AnswersLoss::of_pair(double chosen, double rejected) const {
   return {loss, beta * slope, -beta * slope};
 }
 
-// Hong et al. 2024, eq. 6 and 7: the loss of the chosen answer, and beta times that of the odds ratio. Both
-// log-probabilities are per token.
+// Hong et al. 2024, eq. 7, times beta: the loss of the odds ratio. Both log-probabilities are per token.
 AnswersLoss::Slopes AnswersLoss::of_odds(double chosen, double rejected) const {
   constexpr double kMost = -1e-12;  // the odds of a probability of 1 are not finite
   chosen = std::min(chosen, kMost);
@@ -68,7 +67,7 @@ AnswersLoss::Slopes AnswersLoss::of_odds(double chosen, double rejected) const {
   const double rest_of_chosen = -std::expm1(chosen), rest_of_rejected = -std::expm1(rejected);
   const double ratio = chosen - rejected - std::log(rest_of_chosen) + std::log(rest_of_rejected);
   const double slope = -config_.beta * sigmoid(-ratio);
-  return {-chosen - config_.beta * log_sigmoid(ratio), slope / rest_of_chosen - 1, -slope / rest_of_rejected};
+  return {-config_.beta * log_sigmoid(ratio), slope / rest_of_chosen, -slope / rest_of_rejected};
 }
 
 bool AnswersLoss::per_token() const {
@@ -85,12 +84,8 @@ std::array<double, 2> AnswersLoss::slopes(const AnswersOfRow& row, double kl, An
     if (per_token()) per[side] = 1 / row.tokens[side];
   }
   const Slopes found = of_pair(whole[0] * per[0], whole[1] * per[1]);
-  std::array<double, 2> slopes{found.chosen * per[0], found.rejected * per[1]};
-  double loss = found.loss;
-  if (config_.rpo_alpha > 0 && config_.name != "orpo") {
-    loss -= config_.rpo_alpha * row.policy[0] / row.tokens[0];
-    slopes[0] -= config_.rpo_alpha / row.tokens[0];
-  }
+  const std::array<double, 2> slopes{found.chosen * per[0], found.rejected * per[1]};
+  const double loss = found.loss + nll_slope(row) * row.nll;
   // The rewards are those of whole answers where there is a reference, as TRL reports them.
   const bool means = per_token() && (config_.name == "orpo" || config_.name == "simpo");
   std::array<double, 2> rewards{}, logps{};

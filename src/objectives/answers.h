@@ -23,6 +23,8 @@ struct AnswersOfRow {
   // weights.
   std::array<double, 2> policy{}, reference{}, tokens{1, 1};
   bool desirable = true;
+  // Of the chosen answer's own loss: a sum of log-probabilities, and what it is divided by.
+  double nll = 0, nll_tokens = 1;
 };
 
 // What is added up over rows, for what is reported.
@@ -51,6 +53,8 @@ class AnswersLoss {
   // Returns the derivatives of the row's loss with respect to its answers' log-probabilities. `kl`: kto's
   // estimate of the divergence from the reference.
   std::array<double, 2> slopes(const AnswersOfRow& row, double kl, AnswerSums& sums) const;
+  // Returns the derivative with respect to AnswersOfRow::nll.
+  double nll_slope(const AnswersOfRow& row) const { return -config_.nll_weight() / row.nll_tokens; }
   // Returns the mean loss, which is the first, and what else is reported.
   Means means(const AnswerSums& sums, double kl) const;
 

@@ -216,12 +216,12 @@ void run_training(const Config& given, const std::vector<MetricSink*>& sinks, No
   }
   check_same_files(asked, ranks);
   RunParts parts(asked, output, start, ranks, place);
+  fix_settings(parts, asked, start);
   keep_references(parts);  // of the model as the run began
   {
     const Progress shown("restoring the state of the run");
     load_state(start, parts.prepared, parts.trainer);
   }
-  fix_settings(parts, asked, start);
   try {
     run_on_all_ranks(
         ranks, [&] { begin_output(parts, start); }, Channel::phases);

@@ -13,12 +13,8 @@
 namespace trainer {
 namespace {
 
-// Calls use(weight) for each label of the sample that counts in the loss, in order.
-template <class Use>
-void for_each_label(const Sample& sample, bool encoder_decoder, const Use& use) {
-  for (size_t i = encoder_decoder ? 0 : 1; i < sample.labels.size(); i++)
-    if (sample.labels[i] != kIgnore)
-      use(sample.weights.empty() ? 1.0 : static_cast<double>(sample.weights[i]));
+double counted(const LabelWeights& weights, SumOf of) {
+  return of == SumOf::answer ? weights.answer : weights.nll;
 }
 
 MicroBatch laid_out(const AnswersPass& pass, const EffectiveBatch& batch, const std::vector<int64_t>& slots) {
@@ -40,7 +36,7 @@ std::vector<double> sums_of_split(const AnswersPass& pass, const EffectiveBatch&
     micro.supervised_weights.reset();
     const LossSum out = pass.model.loss(micro, pass.context, {.log_probabilities = true});
     const std::vector<double> found =
-        sums_of_answers(batch, slots, out.log_probabilities, split.encoder_decoder);
+        sums_of_answers(batch, slots, out.log_probabilities, split.encoder_decoder, pass.of);
     for (size_t i = 0; i < slots.size(); i++) sums[static_cast<size_t>(slots[i])] = found[i];
   }
   return sums;
@@ -49,15 +45,22 @@ std::vector<double> sums_of_split(const AnswersPass& pass, const EffectiveBatch&
 }  // namespace
 
 std::vector<double> sums_of_answers(const EffectiveBatch& batch, const std::vector<int64_t>& slots,
-                                    const at::Tensor& log_probabilities, bool encoder_decoder) {
+                                    const at::Tensor& log_probabilities, bool encoder_decoder, SumOf of) {
   std::vector<double> sums(slots.size(), 0.0);
   if (log_probabilities.is_meta()) return sums;  // no values exist
   const at::Tensor values = log_probabilities.detach().cpu();
   const float* next = values.const_data_ptr<float>();
   for (size_t i = 0; i < slots.size(); i++)
-    for_each_label(batch.samples[static_cast<size_t>(slots[i])], encoder_decoder,
-                   [&](double weight) { sums[i] += weight * static_cast<double>(*next++); });
+    for_each_label(
+        batch.samples[static_cast<size_t>(slots[i])], encoder_decoder,
+        [&](const LabelWeights& weights) { sums[i] += counted(weights, of) * static_cast<double>(*next++); });
   return sums;
+}
+
+double label_weight(const Sample& sample, bool encoder_decoder, SumOf of) {
+  double sum = 0;
+  for_each_label(sample, encoder_decoder, [&](const LabelWeights& weights) { sum += counted(weights, of); });
+  return sum;
 }
 
 Sample with_answer_of(const Sample& prompt, const Sample& answer, bool encoder_decoder, int64_t max_length) {

@@ -38,9 +38,9 @@ void settle_packing(Config& config, const Model& model, at::DeviceType device) {
   if (config.data.packing.is_automatic() && !packs) config.data.packing = false;
 }
 
-StepLoader::NextIndices groups_of(const Dataset& dataset, int64_t size) {
-  return [all = dataset.size(), size, first = int64_t{0}]() mutable {
-    std::vector<int64_t> indices(static_cast<size_t>(std::min(size, all - first)));
+StepLoader::NextIndices groups_of(int64_t begin, int64_t end, int64_t size) {
+  return [end, size, first = begin]() mutable {
+    std::vector<int64_t> indices(static_cast<size_t>(std::min(size, end - first)));
     std::iota(indices.begin(), indices.end(), first);
     first += static_cast<int64_t>(indices.size());
     return indices;
@@ -119,7 +119,7 @@ ShareOfEvaluation evaluate_share(const Model& model, const Dataset& dataset, con
   EvaluationPasses passes(model, config, objective, device, between);
   std::vector<TermSums> groups;  // read after all were launched
   Progress shown("samples", dataset.size());
-  StepLoader loader(dataset, groups_of(dataset, group),
+  StepLoader loader(dataset, groups_of(0, dataset.size(), group),
                     {config.training.num_workers, config.data.prefetch, share});
   for (int64_t first = 0; first < dataset.size(); first += group) {
     const EffectiveBatch batch = loader.next();

@@ -91,12 +91,12 @@ std::vector<int64_t> Planner::block_counts() {
 
 // In the forward pass two operations for each weight and token, and as many for each gradient of backward;
 // frozen weights need none. Where answers are compared, a reference that is not kept takes a forward pass
-// more, and kto's other answers take two.
+// more, and kto's other answers take one, or two with such a reference.
 double Planner::seconds_at_cost_1(const MemoryPlan& plan) {
   const ObjectiveConfig& objective = config_.objective;
   const bool reference = config_.reference() == Reference::adapter_off;
-  const double passes =
-                   (config_.lora ? 2.0 : 3.0) + (reference ? 1.0 : 0.0) + (objective.judges() ? 2.0 : 0.0),
+  const double passes = (config_.lora ? 2.0 : 3.0) + (reference ? 1.0 : 0.0) +
+                        (objective.judges() ? reference ? 2.0 : 1.0 : 0.0),
                tokens = static_cast<double>(plan.sample_tokens * share_of_a_rank(config_, target_.ranks));
   const double rate = target_.device == c10::kCPU ? kCpuRate : kGpuRate;
   return 2.0 * shape().weights_of_token * tokens * passes / rate;

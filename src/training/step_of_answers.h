@@ -15,7 +15,8 @@ namespace trainer {
 // from which follow the slopes by which its backward pass begins. If they are not, `policy` has them already.
 class StepOfAnswers {
  public:
-  StepOfAnswers(const AnswersLoss& loss, EffectiveBatch of, bool encoder_decoder);
+  StepOfAnswers(const AnswersLoss& loss, const ObjectiveConfig& objective, EffectiveBatch of,
+                bool encoder_decoder);
 
   // The samples; those of a row stay together unless they are apart.
   EffectiveBatch batch;
@@ -35,10 +36,14 @@ class StepOfAnswers {
 
  private:
   AnswersOfRow row_of(int64_t row, const std::vector<double>& policy_here) const;
+  double nll_divisor(int64_t row) const;
 
   const AnswersLoss& loss_;
+  bool nll_over_tokens_;
   bool encoder_decoder_;
-  std::vector<double> tokens_;  // by slot: the weights of an answer's labels
+  std::vector<double> tokens_;      // by slot: the weights of an answer's labels
+  std::vector<double> nll_tokens_;  // by row: of the chosen answer's own loss
+  double all_nll_tokens_ = 0;
 };
 
 }  // namespace trainer

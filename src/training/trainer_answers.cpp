@@ -56,7 +56,7 @@ std::vector<double> Trainer::sums_over_ranks(const EffectiveBatch& batch, const 
 void Trainer::prepare_answers(const EffectiveBatch& batch, OomRecovery& recovery) {
   weights_changed();  // a checkpoint may have been read
   const bool encoder_decoder = model_.encoder_decoder();
-  answers_ = std::make_unique<StepOfAnswers>(*answers_loss_, batch, encoder_decoder);
+  answers_ = std::make_unique<StepOfAnswers>(*answers_loss_, config_.objective, batch, encoder_decoder);
   answers_->keep_together(!answers_apart_ && config_.training.batch_size > 1);
   EffectiveBatch others;
   std::vector<double> reference_of_others;
@@ -77,9 +77,14 @@ void Trainer::find_references(const EffectiveBatch& others, std::vector<double>&
   const bool kept = all_kept(batch);
   for (size_t slot = 0; kept && slot < batch.samples.size(); slot++)
     answers_->reference[slot] = *batch.samples[slot].reference;
-  if (kept && others.samples.empty()) return;
+  of_others = batch.reference_of_others;
+  const bool others_kept = of_others.size() == others.samples.size();
+  if (kept && others_kept) return;
   const bool adapted = has_adapter(model_);
-  if (!adapted && device_.is_meta()) return;  // a plan, of a run whose references are kept
+  if (!adapted && device_.is_meta()) {  // a plan, of a run whose references are kept
+    of_others.assign(others.samples.size(), 0.0);
+    return;
+  }
   if (!adapted)
     throw ConfigError("objective.reference: adapter_off needs an adapter (lora), and there is none");
   ForwardContext context = step_context();
@@ -87,7 +92,7 @@ void Trainer::find_references(const EffectiveBatch& others, std::vector<double>&
   context.training = false;
   const AdapterOff base(model_);
   if (!kept) answers_->reference = sums_over_ranks(batch, context, recovery);
-  if (!others.samples.empty()) of_others = sums_over_ranks(others, context, recovery);
+  if (!others_kept) of_others = sums_over_ranks(others, context, recovery);
 }
 
 // The two answers of a row did not fit together. Returns whether they can go through the model one by one.

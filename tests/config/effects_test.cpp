@@ -261,6 +261,7 @@ TEST_F(Effects, TheseKeysAlwaysHaveOne) {
                                        "parallel.gpus",
                                        "recovery.max_retries",
                                        "notify.webhook",
+                                       "objective.name",
                                        "notify.command",
                                        "device",
                                        "seed",

@@ -30,9 +30,9 @@ TEST_F(AnswersData, ATextIsTwoSamplesThatBeginWithTheSameTokens) {
   EXPECT_EQ(rows.sides(), 2);
   EXPECT_EQ(rows.report().kind, DataKind::preference);
   EXPECT_EQ(rows.report().samples, 2);
-  EXPECT_EQ(rows.sample(0, 0).input_ids, (Ids{4, 1, 5, 6, 1}));
+  EXPECT_EQ(rows.sample(0, 0).input_ids, (Ids{3, 4, 5, 6, 1}));
   EXPECT_EQ(rows.sample(0, 0).labels, (Ids{kNo, kNo, 5, 6, 1}));
-  EXPECT_EQ(rows.sample(0, 1).input_ids, (Ids{4, 1, 7, 1}));
+  EXPECT_EQ(rows.sample(0, 1).input_ids, (Ids{3, 4, 7, 1}));
   EXPECT_EQ(rows.sample(0, 1).labels, (Ids{kNo, kNo, 7, 1}));
 }
 
@@ -109,7 +109,7 @@ TEST_F(AnswersData, ThePromptOfTextsIsWhatBothBeginWith) {
   EXPECT_EQ(hh.texts(0).target, " two two");
   const Dataset others = data(R"({"chosen": "one two three", "rejected": "one two four"})", false);
   EXPECT_EQ(others.texts(0).input, "one two");
-  EXPECT_EQ(others.sample(0, 1).input_ids, (Ids{4, 5, 1, 7, 1}));
+  EXPECT_EQ(others.sample(0, 1).input_ids, (Ids{3, 4, 5, 7, 1}));
 }
 
 TEST_F(AnswersData, RowsThatCannotBeUsedAreNamed) {
@@ -151,8 +151,8 @@ TEST_F(AnswersData, TruncationKeepsTheSamePromptOnBothSides) {
   config_.data.truncation_side = TruncationSide::left;
   const Dataset rows =
       data(R"({"prompt": "one two three", "chosen": "four five", "rejected": "six"})", false);
-  EXPECT_EQ(rows.sample(0, 0).input_ids, (Ids{6, 1, 7, 8, 1}));
-  EXPECT_EQ(rows.sample(0, 1).input_ids, (Ids{6, 1, 9, 1}));
+  EXPECT_EQ(rows.sample(0, 0).input_ids, (Ids{5, 6, 7, 8, 1}));
+  EXPECT_EQ(rows.sample(0, 1).input_ids, (Ids{5, 6, 9, 1}));
   EXPECT_EQ(rows.report().truncated.count, 1);
 }
 
@@ -171,6 +171,16 @@ TEST_F(AnswersData, APairIsLeftOutAsAWhole) {
   EXPECT_EQ(dropped.report().dropped_rows, 1)
       << "the rejected answer of the first row fits, the chosen one does not";
   EXPECT_EQ(dropped.sample(0, 0).labels, (Ids{kNo, kNo, 8, 1}));
+}
+
+TEST_F(AnswersData, WithEverythingThePromptCountsInTheChosenAnswersOwnLossAlone) {
+  config_.objective.name = "orpo";
+  config_.data.loss_on = LossOn::everything;
+  const Dataset rows = data(kOne, false);
+  const Sample chosen = rows.sample(0, 0);
+  EXPECT_EQ(chosen.labels, chosen.input_ids);
+  EXPECT_EQ(chosen.weights, (std::vector<float>{0, 0, 1, 1, 1}));
+  EXPECT_EQ(rows.sample(0, 1).labels, (Ids{kNo, kNo, 7, 1}));
 }
 
 TEST_F(AnswersData, SoManySamplesAreSoManyRows) {

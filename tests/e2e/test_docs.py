@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import unittest
 
@@ -24,24 +25,29 @@ def programs():
 class Tutorial(EndToEnd):
     family = "qwen2"
 
-    def test_it_runs_as_written(self):
-        place = self.scratch / "tutorial"
+    def run_page(self, page, *made):
+        place = self.scratch / page
         model = place / "Qwen" / "Qwen2.5-0.5B-Instruct"
-        model.parent.mkdir(parents=True)
-        self.model.rename(model)
+        shutil.copytree(self.model, model)
         (model / "chat_template.jinja").write_text(TEMPLATE)
         (place / "bin").mkdir()
         (place / "bin" / "trainer").symlink_to(TRAINER)
-        script = "\n".join(body for page, _, kind, body in blocks() if page == "docs/tutorial.md" and kind == "sh")
+        script = "\n".join(body for name, _, kind, body in blocks() if name == f"docs/{page}.md" and kind == "sh")
         script = re.sub(r"^(llama-|ollama ).*\n", "", script, flags=re.M)
         environment = dict(os.environ, PATH=f"{place / 'bin'}:{os.environ['PATH']}", OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="",
                            OMP_WAIT_POLICY="PASSIVE")
         result = subprocess.run(["bash", "-euo", "pipefail", "-c", script], cwd=place, env=environment, text=True,
                                 capture_output=True, timeout=300)
         self.assertEqual(result.returncode, 0, result.stderr[-3000:])
-        for name in ("runs/shop/adapter_model.safetensors", "shop-merged/model.safetensors", "shop.gguf", "shop-lora.gguf",
-                     "base.gguf", "Modelfile"):
+        for name in made:
             self.assertTrue((place / name).exists(), name)
+
+    def test_it_runs_as_written(self):
+        self.run_page("tutorial", "runs/shop/adapter_model.safetensors", "shop-merged/model.safetensors", "shop.gguf",
+                      "shop-lora.gguf", "base.gguf", "Modelfile")
+
+    def test_that_of_preferences_runs_as_written(self):
+        self.run_page("tutorial-preferences", "runs/shop/adapter_model.safetensors", "before.jsonl", "after.jsonl")
 
 
 class Commands(unittest.TestCase):

@@ -72,7 +72,7 @@ class DocCommands(EndToEnd):
     def setUpClass(cls):
         super().setUpClass()
         cls.place = cls.scratch / "template"
-        models = {"t5": ("flan-t5-xl", "my-t5", "tiny"), "qwen2": ("Qwen2.5-7B",), "qwen3": ("Qwen3-0.6B",)}
+        models = {"t5": ("flan-t5-xl", "my-t5", "tiny"), "qwen2": ("Qwen2.5-7B",), "qwen3": ("Qwen3-0.6B", "Qwen3-8B")}
         for family, names in models.items():
             for name in names:
                 cls.family = family
@@ -101,6 +101,8 @@ class DocCommands(EndToEnd):
         rows = read_rows(cls.data / "train.jsonl")
         for name in ("recipes", "parses", "samples", "train"):
             write_rows(cls.place / f"{name}.jsonl", rows[:64])
+        write_rows(cls.place / "pairs.jsonl", [{"prompt": a["input"], "chosen": a["target"], "rejected": b["target"]}
+                                               for a, b in zip(rows[:32], rows[32:64])])
         for name in ("rows", "heldout"):
             write_rows(cls.place / f"{name}.jsonl", rows[:8])
         for name, text in (("my", CONFIG), ("broken", BROKEN), ("axolotl", AXOLOTL)):
@@ -132,7 +134,7 @@ class DocCommands(EndToEnd):
         self.addCleanup(server.shutdown)
         page = exports = None
         for command in commands():
-            if command.why_not or command.page == "docs/tutorial.md":  # test_docs.py runs the tutorial
+            if command.why_not or command.page.startswith("docs/tutorial"):  # test_docs.py runs them
                 continue
             if command.page != page:
                 page, exports = command.page, ""

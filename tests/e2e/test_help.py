@@ -121,7 +121,7 @@ class Help(EndToEnd):
         "early stopping": "early_stopping|evaluations", "tensorboard": "TensorBoard", "mlflow": "MLflow", "csv": "CSV|Sources",
         "parquet": "Parquet", "flash attention": "attention", "gradient checkpointing": "gradient_checkpointing|recompute",
         "gradient accumulation": "gradient_accumulation|effective", "fp16": "fp16|bf16", "bf16": "bf16", "overfitting": "evaluation",
-        "ctrl-c": "SIGINT|[Ss]ignals", "cancel": "[Ss]ignals", "abort": "[Ss]ignals", "slurm": "Slurm", "dpo": "not here", "install": "Install", "temperature": "temperature|tokens are chosen",
+        "ctrl-c": "SIGINT|[Ss]ignals", "cancel": "[Ss]ignals", "abort": "[Ss]ignals", "slurm": "Slurm", "dpo": "[Pp]referenc", "install": "Install", "temperature": "temperature|tokens are chosen",
         "packing": "[Pp]acking", "truncation": "trunca|Lengths", "scheduler": "schedule", "per_device_train_batch_size": "training.batch_size",
         "huggingface": "Hugging Face|hub", "download": "[Dd]ownload", "save": "save|checkpoint", "reproducible": "same bits|repeat",
     }

@@ -214,6 +214,34 @@ class ImportConfig(EndToEnd):
         self.assert_values(values, objective__name="kto", data__kind="feedback")
         self.assertEqual(float(values["objective.desirable_weight"]), 1.5)
 
+    def test_preferences_of_trl(self):
+        start = "model_name_or_path: m\ndataset_name: d\nmax_length: 512\n"
+        values, said = self.imported("trl_dpo.yaml", start + "beta: 0.2\nloss_type: [sigmoid, sft]\nloss_weights: [1.0, 0.5]\n"
+                                     "precompute_ref_log_probs: true\nlabel_smoothing: 0.1\n")
+        self.assert_values(values, objective__name="dpo", data__kind="preference", objective__reference="kept", objective__nll_over="tokens",
+                           training__dropout="0")
+        for key, value in {"objective.beta": 0.2, "objective.rpo_alpha": 0.5, "objective.label_smoothing": 0.1,
+                           "optimizer.learning_rate": 1e-6}.items():
+            self.assertEqual(float(values[key]), value, key)
+        values, said = self.imported("trl_norm.yaml", start + "loss_type: [aot]\n")
+        self.assertIn("loss_type: aot", said)
+        values, _ = self.imported("trl_ipo.yaml", start + "loss_type: ipo\nbeta: 0.2\n")
+        self.assert_values(values, objective__name="ipo")
+        values, _ = self.imported("trl_kto.yaml", start + "beta: 0.2\ndesirable_weight: 1.5\n")
+        self.assert_values(values, objective__name="kto", data__kind="feedback")
+        self.assertEqual(float(values["objective.desirable_weight"]), 1.5)
+        values, _ = self.imported("trl_simpo.yaml", start + "loss_type: simpo\nbeta: 2.0\nsimpo_gamma: 0.8\ncpo_alpha: 0\n")
+        self.assert_values(values, objective__name="simpo")
+        for key, value in {"objective.beta": 2, "objective.gamma": 0.8}.items():
+            self.assertEqual(float(values[key]), value, key)
+        values, _ = self.imported("trl_cpo.yaml", start + "cpo_alpha: 0.7\n")
+        self.assert_values(values, objective__name="cpo", objective__nll_over="tokens")
+        values, _ = self.imported("trl_orpo.yaml", start + "beta: 0.1\nmax_completion_length: 256\n")
+        self.assert_values(values, objective__name="orpo", objective__nll_over="tokens", data__loss_on="everything")
+        values, said = self.imported("trl_unnamed.yaml", start + "beta: 0.2\n")
+        self.assert_values(values, objective__name="dpo")
+        self.assertIn("ORPOTrainer", said)
+
     def test_hugging_face(self):
         values, said = self.imported("training_args.json", json.dumps(HUGGING_FACE))
         self.assert_values(

@@ -24,6 +24,8 @@ AnswersOfRow some_row() {
   row.policy = {-3.5, -4.25};
   row.reference = {-3, -4.5};
   row.tokens = {5, 3};
+  row.nll = row.policy[0];
+  row.nll_tokens = row.tokens[0];
   return row;
 }
 
@@ -62,14 +64,17 @@ TEST(AnswersLoss, SlopesAreTheDerivativesOfTheLoss) {
       AnswersOfRow row = some_row();
       row.desirable = desirable;
       AnswerSums sums;
-      const std::array<double, 2> slopes = AnswersLoss(config).slopes(row, 0.3, sums);
+      const AnswersLoss loss(config);
+      const std::array<double, 2> slopes = loss.slopes(row, 0.3, sums);
       for (size_t side = 0; side < 2; side++) {
         constexpr double kStep = 1e-5;
         AnswersOfRow more = row, less = row;
         more.policy[side] += kStep;
         less.policy[side] -= kStep;
+        if (side == 0) more.nll += kStep, less.nll -= kStep;
+        const double found = slopes[side] + (side == 0 ? loss.nll_slope(row) : 0.0);
         const double expected = (loss_of(config, more, 0.3) - loss_of(config, less, 0.3)) / (2 * kStep);
-        EXPECT_NEAR(slopes[side], expected, 1e-8) << config.name << " " << config.loss_type << " " << side;
+        EXPECT_NEAR(found, expected, 1e-8) << config.name << " " << config.loss_type << " " << side;
       }
     }
   }
@@ -100,6 +105,19 @@ TEST(AnswersLoss, IsThatOfThePapers) {
   const double chosen = std::exp(-3.5 / 5), rejected = std::exp(-4.25 / 3);
   near(objective("orpo"),
        3.5 / 5 - 0.4 * std::log(sigmoid_of(std::log(chosen / (1 - chosen) / (rejected / (1 - rejected))))));
+}
+
+// What it is the mean of is the divisor: of the answer's tokens, or of an update's tokens for each row.
+TEST(AnswersLoss, OfTheChosenAnswerAloneIsDividedAsAsked) {
+  ObjectiveConfig config = objective("dpo");
+  AnswersOfRow row = some_row();
+  const double without = loss_of(config, row);
+  config.rpo_alpha = 0.5;
+  EXPECT_NEAR(loss_of(config, row) - without, 0.5 * 3.5 / 5, 1e-12);
+  row.nll = -8;
+  row.nll_tokens = 4;
+  EXPECT_NEAR(loss_of(config, row) - without, 0.5 * 8 / 4, 1e-12);
+  EXPECT_NEAR(AnswersLoss(config).nll_slope(row), -0.5 / 4, 1e-12);
 }
 
 TEST(AnswersLoss, OfKtoWeighsBothJudgements) {

@@ -22,6 +22,7 @@ EffectiveBatch answers_of(const Golden& golden, const Ranks& ranks, bool judged,
   for (size_t slot = 0; slot < batch.samples.size(); slot++) {
     batch.samples[slot].desirable = slot % 2 == 0;
     if (kept) batch.samples[slot].reference = reference -= 0.5;
+    if (kept && judged) batch.reference_of_others.push_back(reference - 20);  // so that kl is above 0
   }
   return batch;
 }
@@ -47,12 +48,16 @@ After steps_of_answers(const AnswersCase& of, const Config& config, const Ranks&
   return after;
 }
 
-// Rounding adds up over the tokens of an answer.
+// A token's log-probability of about 10 is off by 10 * 2^-24 = 6e-7 in fp32, and the golden's answers have up
+// to 12 tokens, whose errors add up to 7e-6 at most. The losses change by at most 0.1 (dpo, kto: beta), 2
+// (simpo, per token) or 1 (orpo, per token) times that, and are 0.5 at least: so by 5e-6 of themselves. In
+// the gradient the two answers of a row nearly cancel out where they share tokens, which leaves a fourth of
+// its digits.
 void expect_same_updates(const After& one, const std::vector<After>& many) {
   for (const After& rank : many) {
     EXPECT_LE(distance(one.weights, rank.weights), 2e-6);
     for (size_t step = 0; step < one.losses.size(); step++) {
-      EXPECT_NEAR(rank.losses[step], one.losses[step], 1e-5 * one.losses[step]) << step;
+      EXPECT_NEAR(rank.losses[step], one.losses[step], 5e-6 * one.losses[step]) << step;
       EXPECT_NEAR(rank.norms[step], one.norms[step], 2e-5 * one.norms[step]) << step;
     }
   }
@@ -108,7 +113,7 @@ TEST_P(AnswersSteps, AreTheSameAfterALackOfMemory) {
 INSTANTIATE_TEST_SUITE_P(Models, AnswersSteps,
                          testing::Values(AnswersCase{"qwen2_lora", "dpo"}, AnswersCase{"qwen2_lora", "kto"},
                                          AnswersCase{"qwen2", "orpo"}, AnswersCase{"qwen2", "ipo"},
-                                         AnswersCase{"llama_lora_head", "dpo"},
+                                         AnswersCase{"qwen2", "kto"}, AnswersCase{"llama_lora_head", "dpo"},
                                          AnswersCase{"t5_v1_1_lora", "dpo"},
                                          AnswersCase{"t5_v1_1", "simpo"}));
 

@@ -204,15 +204,17 @@ struct ObjectiveConfig {
   double beta = 0.1;
   double label_smoothing = 0.0;
   double rpo_alpha = 0.0;
+  std::string nll_over = "answers";
   double gamma = 1.0;
   double desirable_weight = 1.0;
   double undesirable_weight = 1.0;
   BoolOrAuto length_normalised = BoolOrAuto::automatic();
   Reference reference = Reference::automatic;
 
-  // Whether answers are compared, or judged; else they are learned.
-  bool compares() const { return name != "sft"; }
+  bool compares() const { return name != "sft"; }  // or judges; else answers are learned
   bool judges() const { return name == "kto"; }
+  // The weight of the chosen answer's own loss beside the comparison.
+  double nll_weight() const { return name == "orpo" ? 1.0 : compares() && !judges() ? rpo_alpha : 0.0; }
   // Whether the loss is of log-probabilities against those of a reference.
   bool has_reference() const {
     return reference != Reference::none && (name == "dpo" || name == "ipo" || name == "kto");

@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "trainer/base/files.h"
@@ -39,6 +41,9 @@ struct RowChoice;
 
 // Safe to read from several threads. The files are mapped, and only the positions of the rows are kept in
 // memory. The tokenizer must outlive the data set.
+// Indices of two rows of a data set.
+using RowPair = std::pair<int64_t, int64_t>;
+
 class Dataset {
  public:
   // Maps the files (docs/data.md), then reads and tokenizes every row once with config.training.num_workers
@@ -106,6 +111,13 @@ class Dataset {
 
   // Sets Sample::reference of all samples: sides() values for each row.
   void set_references(std::vector<double> references);
+  // Sets those of a row's prompt with the answer of another row, for kto.
+  void set_references_of_others(std::map<RowPair, double> references);
+  // nullopt if it is not set.
+  std::optional<double> reference_of_other(const RowPair& pair) const;
+  // Returns those of the rows of a step, each with the answer of the row before it, the first one with that
+  // of the last; nothing if one is not set.
+  std::vector<double> references_of_others(const std::vector<int64_t>& rows) const;
 
   void for_each_skipped_row(const std::function<void(const SkippedRow&)>& visit) const;
 
@@ -116,6 +128,7 @@ class Dataset {
   explicit Dataset(std::shared_ptr<const State> state) : state_(std::move(state)) {}
   std::shared_ptr<const State> state_;
   std::shared_ptr<const std::vector<double>> references_;  // nullptr: none
+  std::shared_ptr<const std::map<RowPair, double>> references_of_others_;
 };
 
 }  // namespace trainer

@@ -41,6 +41,9 @@ struct EffectiveBatch {
   Share share = {};
   // The samples of each row: two where answers are compared. Side s of row r is in slot s * rows() + r.
   int64_t sides = 1;
+  // For kto, by slot: the reference's log-probability of the prompt with the answer of the sample before it,
+  // if it was computed before.
+  std::vector<double> reference_of_others = {};
 
   int64_t rows() const { return static_cast<int64_t>(samples.size()) / sides; }
 

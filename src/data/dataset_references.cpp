@@ -1,0 +1,32 @@
+// What a reference says of the answers of a data set, where it was computed before.
+#include <utility>
+
+#include "trainer/data/dataset.h"
+
+namespace trainer {
+
+void Dataset::set_references(std::vector<double> references) {
+  references_ = std::make_shared<const std::vector<double>>(std::move(references));
+}
+
+void Dataset::set_references_of_others(std::map<RowPair, double> references) {
+  references_of_others_ = std::make_shared<const std::map<RowPair, double>>(std::move(references));
+}
+
+std::optional<double> Dataset::reference_of_other(const RowPair& pair) const {
+  if (!references_of_others_) return std::nullopt;
+  const auto found = references_of_others_->find(pair);
+  return found == references_of_others_->end() ? std::nullopt : std::optional(found->second);
+}
+
+std::vector<double> Dataset::references_of_others(const std::vector<int64_t>& rows) const {
+  std::vector<double> values;
+  for (size_t i = 0; references_of_others_ && i < rows.size(); i++) {
+    const auto value = reference_of_other({rows[i], i == 0 ? rows.back() : rows[i - 1]});
+    if (!value) return {};
+    values.push_back(*value);
+  }
+  return values;
+}
+
+}  // namespace trainer
