@@ -1,4 +1,5 @@
-"""Random config.json files of every family, with all settings that they can have, and weights for them."""
+"""Random config.json files of every family, with all settings that they can have, and weights for them. (over 400 lines: one
+function for each family, which share their helpers)"""
 
 import json
 
