@@ -55,10 +55,10 @@ class Predictor {
   Predictor(const Dataset& data, const Tokenizer& tokenizer, const Config& config,
             GenerationConfig generation, int64_t max_samples);
 
-  // Generates with the current weights, without randomness. Inputs of similar length form a batch of the
-  // configured size, or a smaller one when out of memory. The longest come first, so that running out of
-  // memory shows at once. `between`, called after each batch, may throw to end the generation. Throws
-  // OutOfMemoryError when not even one input fits. Several ranks divide the inputs, and all get all answers.
+  // Generates with the current weights, without randomness: for as many inputs at once as configured, or
+  // fewer when out of memory. The longest come first, so that running out of memory shows at once. `between`,
+  // called after each answer, may throw to end the generation. Throws OutOfMemoryError when not even one
+  // input fits. Several ranks divide the inputs, and all get all answers.
   Predictions predict(const Model& model, c10::Device device, const std::function<void()>& between = {},
                       const Ranks& ranks = Ranks::none());
 
