@@ -25,7 +25,7 @@ struct Prediction {
   std::string origin;  // file:line
   std::string input;
   std::string target, prediction;  // both as the tokenizer writes them (evaluation.skip_special_tokens)
-  std::string given;               // the target as the data has it
+  std::string given = {};          // the target as the data has it
 };
 
 struct Predictions {
