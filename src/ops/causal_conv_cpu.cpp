@@ -81,10 +81,13 @@ TRAINER_VECTORISED void conv_run_back(const T* __restrict__ g, const T* __restri
   }
 }
 
-// The weights as fp32 [width, channels]; the first row belongs to the token itself.
-at::Tensor by_distance(const at::Tensor& weight) {
-  return weight.squeeze(1).to(at::kFloat).flip(1).t().contiguous();
+// The rows in reverse order. (at::flip has no form for a plan on meta.)
+at::Tensor reversed(const at::Tensor& rows) {
+  return rows.index_select(0, at::arange(rows.size(0) - 1, -1, -1, rows.options().dtype(at::kLong)));
 }
+
+// The weights as fp32 [width, channels]; the first row belongs to the token itself.
+at::Tensor by_distance(const at::Tensor& weight) { return reversed(weight.squeeze(1).to(at::kFloat).t()); }
 
 }  // namespace
 
@@ -139,7 +142,7 @@ std::tuple<at::Tensor, at::Tensor> causal_conv_backward_cpu(const at::Tensor& gr
     });
   }
   if (!needs_weight) return {gx, at::Tensor()};
-  return {gx, sums.t().flip(1).unsqueeze(1).to(weight.scalar_type())};
+  return {gx, reversed(sums).t().unsqueeze(1).to(weight.scalar_type())};
 }
 
 }  // namespace trainer

@@ -126,6 +126,17 @@ struct SolveUnitLower : torch::autograd::Function<SolveUnitLower> {
   }
 };
 
+// The sums of x [.., n] up to each element. The gradient of LibTorch's operator has no form for meta
+// (at::flip).
+struct RunningSum : torch::autograd::Function<RunningSum> {
+  static at::Tensor forward(AutogradContext*, const at::Tensor& x) { return x.cumsum(-1); }
+  static variable_list backward(AutogradContext*, variable_list grads) {
+    const at::Tensor& g = grads[0];
+    const at::Tensor from_end = at::arange(g.size(-1) - 1, -1, -1, g.options().dtype(at::kLong));
+    return {g.index_select(-1, from_end).cumsum(-1).index_select(-1, from_end)};
+  }
+};
+
 at::Tensor states_in_order(const at::Tensor& states, const std::vector<int64_t>& order) {
   return states.index_select(0, at::tensor(order, at::kLong).to(states.device()));
 }
@@ -168,8 +179,9 @@ DeltaResult gated_delta_composed(const DeltaInputs& in, const DeltaShape& shape,
   const at::Tensor k = of_value_heads(unit(by_head(parts[1], shape.key_heads)));
   const at::Tensor v = by_head(parts[2], shape.value_heads);
   const at::Tensor beta =
-      in_chunks(in.beta, runs, order).transpose(1, 2).unsqueeze(3);                 // [chunks, heads, 64, 1]
-  const at::Tensor b = in_chunks(in.decay, runs, order).transpose(1, 2).cumsum(2);  // [chunks, heads, 64]
+      in_chunks(in.beta, runs, order).transpose(1, 2).unsqueeze(3);  // [chunks, heads, 64, 1]
+  const at::Tensor b =
+      RunningSum::apply(in_chunks(in.decay, runs, order).transpose(1, 2));  // [chunks, heads, 64]
   const at::Tensor later = at::ones({kDeltaChunk, kDeltaChunk}, b.options().dtype(at::kBool)).triu(1);
   const at::Tensor d = (b.unsqueeze(3) - b.unsqueeze(2)).masked_fill(later, -INFINITY).exp();
   const at::Tensor a = at::matmul(k * beta, k.transpose(2, 3)) * d, p = at::matmul(q, k.transpose(2, 3)) * d;

@@ -215,8 +215,7 @@ void check_same_files(const Config& config, const Ranks& ranks) {
   compare(own, config, ranks);
 }
 
-void check_same_inputs(const RunParts& parts, const Resumption& start, const Inputs& fixed,
-                       const std::string& samples) {
+void check_same_inputs(const RunParts& parts, const Inputs& fixed, const std::string& samples) {
   const Ranks& ranks = parts.ranks;
   if (ranks.alone()) return;
   const Config& config = parts.asked;
@@ -234,10 +233,17 @@ void check_same_inputs(const RunParts& parts, const Resumption& start, const Inp
           if (config.data.eval.held_out == 0) own["data.eval"] = evaluation_data_text(config);
           add_samples("data.eval", *parts.eval, samples_text(*parts.eval), own);
         }
-        if (start.checkpoint) add_resumed_state(parts, own);
       },
       Channel::phases);
   compare(own, config, ranks);
+}
+
+void check_same_state(const RunParts& parts, const Resumption& start) {
+  if (parts.ranks.alone() || !start.checkpoint) return;
+  Inputs own;
+  run_on_all_ranks(
+      parts.ranks, [&] { add_resumed_state(parts, own); }, Channel::phases);
+  compare(own, parts.asked, parts.ranks);
 }
 
 }  // namespace trainer

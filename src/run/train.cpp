@@ -57,8 +57,8 @@ void fix_settings(const RunParts& parts, const Config& asked, Resumption& start)
   const bool compared_by_first = !fixed.empty();  // with those of an earlier start
   if (!compared_by_first) fixed = fixed_settings(asked);
   const std::string samples = samples_text(parts.train);
-  check_same_inputs(parts, start,
-                    compared_by_first && !parts.ranks.is_first() ? fixed_settings(asked) : fixed, samples);
+  check_same_inputs(parts, compared_by_first && !parts.ranks.is_first() ? fixed_settings(asked) : fixed,
+                    samples);
   fixed[kTemplateDate] = start.template_date;
   check_samples(start.position, samples, parts.length.dataset_size, parts.resolved);
   fixed["model.dtype"] = parts.prepared.model->dtype() == at::kFloat ? "fp32" : "bf16";
@@ -222,6 +222,7 @@ void run_training(const Config& given, const std::vector<MetricSink*>& sinks, No
     const Progress shown("restoring the state of the run");
     load_state(start, parts.prepared, parts.trainer);
   }
+  check_same_state(parts, start);
   try {
     run_on_all_ranks(
         ranks, [&] { begin_output(parts, start); }, Channel::phases);

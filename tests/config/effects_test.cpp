@@ -206,6 +206,7 @@ TEST_F(Effects, TheseKeysAlwaysHaveOne) {
   });
   const std::set<std::string> expected{"model.path",
                                        "model.dtype",
+                                       "model.init",
                                        "model.quantize",
                                        "model.add_tokens",
                                        "lora.adapter",

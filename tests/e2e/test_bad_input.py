@@ -70,7 +70,7 @@ class BadInput(EndToEnd):
         def change(directory):
             config = json.loads((directory / "config.json").read_text())
             (directory / "config.json").write_text(json.dumps(dict(config, model_type="mamba")))
-        self.refused(4, ["mamba", "t5"], model=self.broken_model(change))
+        self.refused(4, ["mamba", "trainer models"], model=self.broken_model(change))
 
     def test_truncated_safetensors(self):
         def change(directory):

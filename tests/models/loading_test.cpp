@@ -88,7 +88,7 @@ TEST(LoadModel, RefusesByNameWhatItDoesNotKnow) {
       {"llama", {{"model_type", "gemma3"}}, "text_config: must be an object"},
       {"llama", {{"model_type", "granitemoehybrid"}, {"num_local_experts", 0}}, "Mamba layers"},
       {"granite_hybrid", {{"num_local_experts", 8}}, "num_local_experts: 8"},
-      {"glm4", {{"partial_rotary_factor", 0.4}, {"rope_parameters", nullptr}}, "partial_rotary_factor 0.4"},
+      {"glm4", {{"partial_rotary_factor", 0.3}, {"rope_parameters", nullptr}}, "partial_rotary_factor 0.3"},
       {"olmo3", {{"layer_types", {"sliding_attention"}}}, "each of the 2 layers"},
       {"llama", {{"rope_parameters", {{"full_attention", {{"rope_theta", 1e6}}}}}}, "for each type of layer"},
       {"gemma3", {{"use_bidirectional_attention", true}}, "use_bidirectional_attention"},

@@ -127,7 +127,7 @@ TEST(Families, SayWhatAModelIsFromItsConfigAlone) {
   EXPECT_TRUE(contains(known.text, "its text half, gemma3_text, is trained")) << known.text;
   using Kind = ModelVerdict::Kind;
   const std::vector<std::tuple<Kind, nlohmann::json, std::string>> cases{
-      {Kind::near, {{"rope_scaling", {{"rope_type", "new"}}}}, "model_type llama is supported, but"},
+      {Kind::near, {{"rope_parameters", {{"rope_type", "new"}}}}, "model_type llama is supported, but"},
       {Kind::near, {{"model_type", "gemma3n"}}, "Gemma 3n: it has AltUp"},
       {Kind::unsupported, {{"model_type", "llama4"}}, "Llama 4: it has experts"},
       {Kind::unsupported, {{"model_type", "qwen3_next"}}, "Qwen3-Next: it has experts"},
