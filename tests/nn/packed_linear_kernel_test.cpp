@@ -225,7 +225,7 @@ TEST(PackedLinear, AWeightThatIsNoTensorIsMadeForEachProduct) {
   for (size_t i = 0; i < expected.size(); i++) EXPECT_TRUE(ours[i].equal(expected[i])) << i;
 }
 
-TEST(FrozenLinear, AnswersWithOneProductOfWhatLiesSideBySideOnAGpu) {
+TEST(FrozenLinear, AnswersWithOneProductOfWhatLiesSideBySideOnAnEmulatedGpu) {
   Layers layers(at::kFloat, 0, true);
   for (Projection& p : layers.projections) p.a = p.b = at::Tensor();
   const at::NoGradGuard no_grad;
@@ -246,7 +246,7 @@ void add_gradient_of(const at::Tensor& weight, const at::Tensor& x, const at::Te
   linear_group(x, keys, {p}, x.scalar_type())[0].backward(gradient);
 }
 
-TEST(TrainedLinear, AddsTheGradientsOfMicroBatchesByTheirProductsOnAGpu) {
+TEST(TrainedLinear, AddsTheGradientsOfMicroBatchesByTheirProductsOnAnEmulatedGpu) {
   Random random(6);
   const at::Tensor weight = random.normal({512, 256}).requires_grad_(true);
   at::Tensor exact = at::zeros({512, 256}, at::kDouble);
@@ -262,7 +262,7 @@ TEST(TrainedLinear, AddsTheGradientsOfMicroBatchesByTheirProductsOnAGpu) {
   }
 }
 
-TEST(TrainedLinear, MakesNoMatrixForAGradientThatIsAddedOnAGpu) {
+TEST(TrainedLinear, MakesNoMatrixForAGradientThatIsAddedOnAnEmulatedGpu) {
   const at::TensorOptions bf16 = at::TensorOptions(at::kMeta).dtype(at::kBFloat16);
   const at::Tensor weight = at::empty({512, 256}, bf16).set_requires_grad(true),
                    x = at::empty({40, 256}, bf16), gradient = at::empty({40, 512}, bf16);

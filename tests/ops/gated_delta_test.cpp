@@ -94,7 +94,7 @@ TEST(GatedDelta, ValueAndEveryGradientAreTheDefinitions) {
 }
 
 // A GPU's form is composed of LibTorch's operators, and so are its gradients.
-TEST(GatedDelta, OnAGpuItIsTheSame) {
+TEST(GatedDelta, ComposedOperatorsGiveTheSame) {
   for (const Case& c : cases()) {
     const Tensors in = inputs_of(c);
     const at::Tensor weight = Random(8).normal({c.tokens, c.shape.values()});
