@@ -1,27 +1,14 @@
 #include "trainer/data/dataset.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "trainer/base/error.h"
-#include "trainer/base/log.h"
 #include "trainer/base/strings.h"
-#include "trainer/base/version.h"
 
-#include "base/checksum.h"
-#include "base/progress.h"
 #include "base/random.h"
-#include "data/build_index.h"
-#include "data/cache_folder.h"
 #include "data/chat_encoder.h"
 #include "data/data_files.h"
-#include "data/data_part.h"
 #include "data/dataset_state.h"
-#include "data/report_fields.h"
-#include "data/report_words.h"
-#include "data/row_encoder.h"
-#include "data/text_encoder.h"
-#include "data/unpack.h"
 
 namespace trainer {
 

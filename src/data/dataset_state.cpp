@@ -10,15 +10,10 @@
 
 #include "base/checksum.h"
 #include "base/progress.h"
-#include "base/random.h"
-#include "data/build_index.h"
 #include "data/cache_folder.h"
-#include "data/chat_encoder.h"
 #include "data/data_files.h"
-#include "data/data_part.h"
 #include "data/report_fields.h"
 #include "data/report_words.h"
-#include "data/row_encoder.h"
 #include "data/text_encoder.h"
 #include "data/unpack.h"
 

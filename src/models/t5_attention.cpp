@@ -1,17 +1,10 @@
 // The attention of T5: over itself with a bias by distance, and over the source.
-#include "ops/t5_attention.h"
-
-#include <algorithm>
-#include <cmath>
-#include <memory>
+#include <tuple>
 
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 
 #include "base/random.h"
 #include "models/t5.h"
-#include "nn/checkpoint.h"
-#include "ops/dropout.h"
 
 namespace trainer {
 
