@@ -43,7 +43,7 @@ class Mixer : public Module {
  public:
   // x [B, S, D] -> [B, S, D], causal. The cache is filled with x; if the pass has positions, it gets one
   // position for each row instead.
-  virtual at::Tensor forward(const at::Tensor& x, const DecoderPass& pass, KvCache* cache) const = 0;
+  virtual at::Tensor forward(const LayerInput& x, const DecoderPass& pass, KvCache* cache) const = 0;
   virtual const char* name_in_layer() const = 0;  // on disk
   virtual std::vector<std::string> default_lora_targets() const = 0;
 };
@@ -51,14 +51,17 @@ class Mixer : public Module {
 class DecoderAttention : public Mixer {
  public:
   DecoderAttention(const DecoderConfig& c, size_t layer);
-  at::Tensor forward(const at::Tensor& x, const DecoderPass& pass, KvCache* cache) const override;
+  at::Tensor forward(const LayerInput& x, const DecoderPass& pass, KvCache* cache) const override;
   const char* name_in_layer() const override { return "self_attn"; }
   std::vector<std::string> default_lora_targets() const override;
 
  private:
-  // The heads of queries and keys with their norms and the rotary embedding.
-  std::pair<at::Tensor, at::Tensor> positioned(const at::Tensor& q, const at::Tensor& k,
-                                               const DecoderPass& pass) const;
+  // The heads of x.
+  AttentionInputs inputs(const LayerInput& x, const DecoderPass& pass) const;
+  // Fills in the heads of queries and keys, with their norms and the rotary embedding: q and k [B, S, heads *
+  // K] -> [B, heads, S, K].
+  void position(AttentionInputs& in, const at::Tensor& q, const at::Tensor& k, const DecoderPass& pass) const;
+  at::Tensor values(const at::Tensor& v) const;  // [B, S, G * K] -> [B, G, S, K]
 
   // Attends to the keys as the pass needs it: padded rows, packed rows, or a new token for each row.
   at::Tensor mix(const AttentionInputs& in, const DecoderPass& pass) const;
@@ -75,14 +78,14 @@ class DecoderAttention : public Mixer {
 class FeedForward : public Module {
  public:
   // x [B, S, D] -> [B, S, D]
-  virtual at::Tensor forward(const at::Tensor& x, const DecoderPass& pass) const = 0;
+  virtual at::Tensor forward(const LayerInput& x, const DecoderPass& pass) const = 0;
   virtual const char* name_in_layer() const = 0;  // on disk
 };
 
 class DecoderMlp : public FeedForward {
  public:
   explicit DecoderMlp(const DecoderConfig& c);
-  at::Tensor forward(const at::Tensor& x, const DecoderPass& pass) const override;
+  at::Tensor forward(const LayerInput& x, const DecoderPass& pass) const override;
   const char* name_in_layer() const override { return "mlp"; }
 
  private:

@@ -10,6 +10,7 @@
 
 #include "base/random.h"
 #include "nn/checkpoint.h"
+#include "nn/made_inputs.h"
 #include "ops/dropout.h"
 
 namespace trainer {
@@ -30,7 +31,7 @@ T5Attention::T5Attention(const T5Config& c, bool has_bias, bool bidirectional)
   }
 }
 
-at::Tensor T5Attention::forward(const at::Tensor& x, const std::optional<at::Tensor>& source,
+at::Tensor T5Attention::forward(const LayerInput& x, const std::optional<at::Tensor>& source,
                                 const T5Pass& pass, T5BlockCache* cache) const {
   if (pass.self_groups) return o.forward(mix_packed(x, source, pass), pass.rows, *pass.context);
   const at::Tensor mixed = source ? mix_cross(cross_inputs(x, *source, pass, cache), pass)
@@ -38,7 +39,7 @@ at::Tensor T5Attention::forward(const at::Tensor& x, const std::optional<at::Ten
   return o.forward(mixed.transpose(1, 2).flatten(2), pass.rows, *pass.context);
 }
 
-AttentionInputs T5Attention::self_inputs(const at::Tensor& x, const T5Pass& pass, T5BlockCache* cache) const {
+AttentionInputs T5Attention::self_inputs(const LayerInput& x, const T5Pass& pass, T5BlockCache* cache) const {
   const std::vector<at::Tensor> qkv = Linear::forward_together({&q, &k, &v}, x, pass.rows, *pass.context);
   AttentionInputs in;
   in.q = split(qkv[0]);
@@ -49,7 +50,7 @@ AttentionInputs T5Attention::self_inputs(const at::Tensor& x, const T5Pass& pass
 }
 
 // Keys and values of the source are the same for every new token.
-AttentionInputs T5Attention::cross_inputs(const at::Tensor& x, const at::Tensor& source, const T5Pass& pass,
+AttentionInputs T5Attention::cross_inputs(const LayerInput& x, const at::Tensor& source, const T5Pass& pass,
                                           T5BlockCache* cache) const {
   AttentionInputs in;
   in.q = split(q.forward(x, pass.rows, *pass.context));
@@ -94,7 +95,7 @@ void T5Attention::add_bias(BiasAndDropout& to, const T5Pass& pass, at::ScalarTyp
 }
 
 // [1, tokens, D] -> [1, tokens, H K]
-at::Tensor T5Attention::mix_packed(const at::Tensor& x, const std::optional<at::Tensor>& source,
+at::Tensor T5Attention::mix_packed(const LayerInput& x, const std::optional<at::Tensor>& source,
                                    const T5Pass& pass) const {
   PackedAttentionInputs in;
   in.heads = heads_;
@@ -152,17 +153,17 @@ T5FeedForward::T5FeedForward(const T5Config& c)
   add("wo", wo);
 }
 
-at::Tensor T5FeedForward::forward(const at::Tensor& x, const T5Pass& pass) const {
-  at::Tensor h;
-  if (wi_1) {
-    const std::vector<at::Tensor> gate_up =
-        Linear::forward_together({&wi, &*wi_1}, x, pass.rows, *pass.context);
-    h = gated_activation(activation_, gate_up[0], gate_up[1]);
-  } else {
-    h = activate(activation_, wi.forward(x, pass.rows, *pass.context));
-  }
-  h = dropout(h, pass.rows, derive(pass.context->random_key ^ name_key(), "inner"), pass.dropout);
-  return wo.forward(h, pass.rows, *pass.context);
+LayerInput T5FeedForward::activated(const LayerInput& x, const T5Pass& pass) const {
+  if (!wi_1) return activate(activation_, wi.forward(x, pass.rows, *pass.context));
+  const std::vector<at::Tensor> gate_up =
+      Linear::forward_together({&wi, &*wi_1}, x, pass.rows, *pass.context);
+  return gated_input(activation_, gate_up[0], gate_up[1], *pass.context);
+}
+
+at::Tensor T5FeedForward::forward(const LayerInput& x, const T5Pass& pass) const {
+  const LayerInput h = activated(x, pass);
+  const uint64_t key = derive(pass.context->random_key ^ name_key(), "inner");
+  return wo.forward(dropped_input(h, pass.rows, key, pass.dropout), pass.rows, *pass.context);
 }
 
 template <class Part>
@@ -257,8 +258,8 @@ at::Tensor T5Stack::forward(const at::Tensor& embedded, const std::optional<at::
   for (size_t i = 0; i < blocks.size(); i++) {
     const T5Block& block = *blocks[i];
     if (static_cast<int64_t>(i) < recompute) {
-      const auto run = [&block, pass, context = *pass.context](const at::Tensor& x,
-                                                               const auto& other) mutable {
+      const auto run = [&block, pass, context = pass.context->in_recomputed_block()](
+                           const at::Tensor& x, const auto& other) mutable {
         pass.context = &context;
         return block.forward(x, other, pass);
       };

@@ -15,7 +15,7 @@ bool can_pack(const at::Tensor& x, const std::vector<Projection>& projections, a
 // (src/ops/packed_adapters.h), so that all of them together take two products (one for each A if there is
 // dropout). The outputs are columns of one matrix [rows, all outputs]. The gradients of A and B are in fp32
 // and never rounded to the type of the products.
-std::vector<at::Tensor> packed_linear_group(const at::Tensor& x, const at::Tensor& row_keys,
+std::vector<at::Tensor> packed_linear_group(const LayerInput& x, const at::Tensor& row_keys,
                                             const std::vector<Projection>& projections);
 
 }  // namespace trainer
