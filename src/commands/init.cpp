@@ -127,8 +127,7 @@ Chosen choose(const Config& base, const InitOptions& options, int64_t card, cons
     }
     Config config = planner.with(*found);
     const int64_t blocks = found->plan.recompute_blocks;
-    if (blocks == 0 || blocks == found->plan.num_blocks)
-      config.memory.gradient_checkpointing = Recompute(blocks != 0);
+    if (blocks == found->plan.num_blocks) config.memory.gradient_checkpointing = true;
     log::info(concat(method.name, " (", method.optimizer, "): ", bytes_string(found->plan.total()), " of ",
                      bytes_string(limit), ", batch_size ", found->plan.batch_size, ", ",
                      recomputed_text(found->plan)));

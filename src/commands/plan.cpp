@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iomanip>
 #include <iostream>
+#include <limits>
 #include <optional>
 #include <sstream>
 
@@ -70,17 +71,21 @@ Unit unit_for(int64_t largest) { return largest < 1'000'000'000 ? Unit{"MB", 1e6
 
 // Batch sizes down, blocks across; each cell is memory and time.
 void print_search(Planner& planner, std::ostream& out) {
-  const std::vector<int64_t> counts = planner.block_counts();
-  const Unit unit = unit_for(planner.choice(planner.batch_sizes().back(), counts.front()).plan.total());
+  const std::vector<Recompute> columns = planner.recomputes();
+  const Offload offload = planner.offload_sets().front();
+  const Unit unit = unit_for(planner.choice(planner.batch_sizes().back(), 0).plan.total());
   out << "\n"
       << unit.name
       << " of memory and time of a step (1: no gradient checkpointing, one micro-batch, nothing "
          "offloaded) by batch_size and layers with gradient checkpointing:\n  batch_size";
-  for (const int64_t blocks : counts) out << std::setw(14) << blocks;
+  for (const Recompute& column : columns) {
+    out << std::setw(14);
+    column == Recompute::light() ? out << "light" : out << column.of(std::numeric_limits<int64_t>::max());
+  }
   for (const int64_t size : planner.batch_sizes()) {
     out << "\n  " << std::setw(10) << size;
-    for (const int64_t blocks : counts) {
-      const PlanChoice& choice = planner.choice(size, blocks);
+    for (const Recompute& column : columns) {
+      const PlanChoice& choice = planner.choice(size, column, offload);
       out << std::setw(8) << unit.text(choice.plan.total()) << " x" << std::fixed << std::setprecision(2)
           << choice.cost;
     }
@@ -123,7 +128,8 @@ Json as_json(const std::vector<Saving>& measures, int64_t total) {
 Json search_as_json(Planner& planner) {
   Json rows = Json::array();
   for (const int64_t size : planner.batch_sizes()) {
-    for (const int64_t blocks : planner.block_counts()) rows.push_back(as_json(planner.choice(size, blocks)));
+    for (const Recompute& recompute : planner.recomputes())
+      rows.push_back(as_json(planner.choice(size, recompute, planner.offload_sets().front())));
   }
   return rows;
 }
@@ -171,9 +177,13 @@ struct Planned {
 
 void print_json(const Planned& planned, std::ostream& out) {
   const MemoryPlan& plan = planned.plan;
-  Json json{{"model", planned.model.string()},           {"device", name_of(planned.target.device)},
-            {"dtype", name_of(planned.target.dtype)},    {"batch_size", plan.batch_size},
-            {"recompute_blocks", plan.recompute_blocks}, {"num_blocks", plan.num_blocks},
+  Json json{{"model", planned.model.string()},
+            {"device", name_of(planned.target.device)},
+            {"dtype", name_of(planned.target.dtype)},
+            {"batch_size", plan.batch_size},
+            {"recompute_blocks", plan.recompute_blocks},
+            {"num_blocks", plan.num_blocks},
+            {"light", plan.light},
             {"offload", names_of(plan.offload)}};
   for (const MemoryPlan::Part& part : plan.parts()) json["bytes"][part.key] = part.bytes;
   json["peak"] = plan.peak();

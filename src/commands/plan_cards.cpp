@@ -46,7 +46,7 @@ struct OnCards {
 // arithmetic or, with recompute, more.
 StepTime time_of(PlansByRanks& plans, const Cards& cards, const MemoryPlan& plan) {
   const MemoryPlan& alone =
-      plans.planner(1).choice(plan.batch_size, plan.recompute_blocks, plan.offload).plan;
+      plans.planner(1).choice(plan.batch_size, plan.recompute_setting(), plan.offload).plan;
   const RankTraffic& traffic = plans.traffic(cards.count());
   const double arithmetic = plans.planner(cards.count()).seconds(plan);
   const auto micro_batches =
@@ -207,15 +207,14 @@ nlohmann::ordered_json names_of(const Offload& offload) {
 
 nlohmann::ordered_json as_json(const PlanChoice& choice) {
   const MemoryPlan& plan = choice.plan;
-  return {{"batch_size", plan.batch_size},
-          {"recompute_blocks", plan.recompute_blocks},
-          {"offload", names_of(plan.offload)},
-          {"total", plan.total()},
-          {"cost", choice.cost}};
+  return {{"batch_size", plan.batch_size}, {"recompute_blocks", plan.recompute_blocks},
+          {"light", plan.light},           {"offload", names_of(plan.offload)},
+          {"total", plan.total()},         {"cost", choice.cost}};
 }
 
 std::string recomputed_text(const MemoryPlan& plan) {
-  if (plan.recompute_blocks == 0) return "no gradient checkpointing";
+  if (plan.recompute_blocks == 0)
+    return plan.light ? "light gradient checkpointing" : "no gradient checkpointing";
   return concat(plan.recompute_blocks, " of ", plan.num_blocks, " layers with gradient checkpointing");
 }
 

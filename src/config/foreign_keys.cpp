@@ -283,7 +283,7 @@ const ForeignKey kForeignKeys[] = {
     {kHf, "fp16_full_eval", "", "not supported; write model.dtype: bf16"},
     {kHf, "use_cache", "", "not a key: training has no KV cache, generation has one"},
     {kHf, "gradient_checkpointing_kwargs", "",
-     "not supported; memory.gradient_checkpointing is true, false, auto or a number"},
+     "not supported; memory.gradient_checkpointing is true, false, light, auto or a number"},
     {kHf, "pytorch_alloc_conf, pytorch_cuda_alloc_conf, cuda_alloc_conf", "",
      "unknown key; here its parts are memory.expandable_segments, memory.max_split_size_mb, "
      "memory.roundup_power2_divisions and memory.garbage_collection_threshold; if it is set in the "

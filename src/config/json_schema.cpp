@@ -53,7 +53,8 @@ Json type_schema(const Key& key) {
   const Json all{{"const", "all"}};
   if (std::holds_alternative<CountOrAll*>(field)) return {{"anyOf", {{{"type", "integer"}}, all}}};
   if (std::holds_alternative<Recompute*>(field)) {
-    return {{"anyOf", {{{"type", "boolean"}}, {{"type", "integer"}}, fit_or_auto}}};
+    const Json words{{"enum", {"fit", "auto", "light"}}};
+    return {{"anyOf", {{{"type", "boolean"}}, {{"type", "integer"}}, words}}};
   }
   if (std::holds_alternative<BoolOrAuto*>(field)) return {{"anyOf", {{{"type", "boolean"}}, automatic}}};
   if (std::holds_alternative<Offload*>(field)) {

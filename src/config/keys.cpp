@@ -32,7 +32,7 @@ Texts words_of_type(const config::Key& key) {
   const Field field = key.field(config);
   if (std::holds_alternative<bool*>(field)) return {"true", "false"};
   if (std::holds_alternative<BoolOrAuto*>(field)) return {"auto", "true", "false"};
-  if (std::holds_alternative<Recompute*>(field)) return {"fit", "auto", "true", "false"};
+  if (std::holds_alternative<Recompute*>(field)) return {"fit", "auto", "light", "true", "false"};
   if (std::holds_alternative<CountOrAuto*>(field)) return {"fit", "auto"};
   if (std::holds_alternative<CountOrAll*>(field)) return {"all"};
   if (std::holds_alternative<Offload*>(field)) return {"auto", "optimizer", "weights", "activations"};

@@ -11,10 +11,10 @@ Section memory_section() {
       {key(&M::gradient_checkpointing, "gradient_checkpointing", OnResume::may_change,
            "Recompute the inside of blocks in the backward pass instead of storing it. Takes about a third "
            "more time and saves most of the memory of activations; the result is the same. true: all blocks; "
-           "a number: this many blocks, counted from the first; fit: none, or where the memory plan says "
-           "that this does not fit, as few as it allows (docs/memory.md); auto: the same, and the run ends "
-           "if "
-           "nothing fits.")
+           "light: only what is quick to compute (norms, gates, rotated heads), which saves a third of that "
+           "memory for some 3 % of the time; a number: this many blocks, counted from the first, and the "
+           "others light; false: nothing; fit: false, or where the memory plan says that this does not fit, "
+           "the fastest that does (docs/memory.md); auto: the same, and the run ends if nothing fits.")
            .default_written("fit")
            .at_least(0)
            .at_most(100000),
@@ -25,7 +25,9 @@ Section memory_section() {
            "is "
            "set."),
        key(&M::empty_cache_steps, "empty_cache_steps", OnResume::may_change,
-           "Updates after which cached GPU memory is released. In evaluation: micro-batches. 0: never.")
+           "Updates after which cached GPU memory is released, if it is far more than the run used "
+           "meanwhile: "
+           "a quarter, and at least 512 MiB. In evaluation: micro-batches. 0: never.")
            .at_least(0)
            .at_most(1e10)
            .in("steps")

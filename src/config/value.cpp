@@ -101,6 +101,10 @@ std::optional<std::string> assign_or_word(const Key& key, const YAML::Node& node
 }
 
 std::optional<std::string> assign_recompute(const Key& key, const YAML::Node& node, Recompute& target) {
+  if (is_word(node, "light")) {
+    target = Recompute::light();
+    return std::nullopt;
+  }
   if (!assign_or_word<bool>(key, node, "auto", Recompute::automatic(), target)) return std::nullopt;
   int64_t blocks = 0;
   auto problem = assign_scalar(key, node, blocks);
@@ -206,6 +210,7 @@ std::string number_text(double value) { return number_as_yaml(value); }
 std::string recompute_as_yaml(const Recompute& value) {
   if (value.is_automatic()) return "auto";
   if (value.gives_way()) return "fit";
+  if (value == Recompute::light()) return "light";
   if (value == Recompute(true)) return "true";
   const int64_t blocks = value.of(std::numeric_limits<int64_t>::max());
   return blocks == 0 ? "false" : number_text(blocks);
@@ -253,7 +258,7 @@ std::string expected_value(const Key& key) {
                                [](std::vector<int64_t>*) { return "an integer or a list of integers"; },
                                [](CountOrAuto*) { return "an integer, fit or auto"; },
                                [](CountOrAll*) { return "an integer or all"; },
-                               [](Recompute*) { return "true, false, fit, auto or an integer"; },
+                               [](Recompute*) { return "true, false, light, fit, auto or an integer"; },
                                [](BoolOrAuto*) { return "true, false or auto"; },
                                [](Offload*) { return kExpectedOffload; },
                                [](std::pair<double, double>*) { return "a list of two numbers"; },

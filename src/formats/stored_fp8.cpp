@@ -90,16 +90,32 @@ StoredFp8Config read_compressed_tensors(const json& stored) {
   return out;
 }
 
-// Says what is wrong with the bits of a scale; "" if it is a positive number.
+// Says what is wrong with the bits of a scale; "" if it is a positive number or 0.
 std::string wrong_with(uint32_t bits, uint32_t sign, uint32_t infinity) {
-  if ((bits & ~sign) == 0) return "0";
+  if ((bits & ~sign) == 0) return "";
   if ((bits & ~sign) > infinity) return "NaN";
   if ((bits & sign) != 0) return "negative";
   return bits == infinity ? "infinite" : "";
 }
 
-// Says what is wrong with the first scale that is none; "" if all are positive numbers.
-std::string wrong_with_scales(const TensorView& scales) {
+// Returns whether all codes of a block are 0 or -0; `index`: of the block, row by row.
+bool holds_zeros(const TensorView& codes, const std::array<int64_t, 2>& block, int64_t index) {
+  const int64_t rows = codes.shape[0], columns = codes.shape[1];
+  const int64_t height = block[0] == 0 ? rows : block[0], width = block[1] == 0 ? columns : block[1];
+  const int64_t blocks_beside = (columns + width - 1) / width;
+  const int64_t top = index / blocks_beside * height, left = index % blocks_beside * width;
+  for (int64_t row = top; row < std::min(top + height, rows); row++) {
+    const auto* first = codes.data + row * columns + left;
+    const auto is_zero = [](auto code) { return (static_cast<unsigned>(code) & 0x7fu) == 0; };
+    if (!std::all_of(first, first + std::min(width, columns - left), is_zero)) return false;
+  }
+  return true;
+}
+
+// Says what is wrong with the first scale that is none; "" if all are positive numbers, or 0 where all that
+// they scale is 0, as some quantisers leave rows and blocks without weights.
+std::string wrong_with_scales(const TensorView& scales, const TensorView& codes,
+                              const std::array<int64_t, 2>& block) {
   const size_t size = dtype_size(scales.dtype);
   const uint32_t sign = size == 4 ? 0x80000000 : 0x8000;
   const uint32_t infinity = size == 4 ? 0x7f800000 : scales.dtype == Dtype::bf16 ? 0x7f80 : 0x7c00;
@@ -108,6 +124,8 @@ std::string wrong_with_scales(const TensorView& scales) {
     std::memcpy(&bits, scales.data + at, size);  // little-endian
     if (const std::string wrong = wrong_with(bits, sign, infinity); !wrong.empty())
       return concat("scale ", at / size, " is ", wrong, ", and must be a positive number");
+    if ((bits & ~sign) == 0 && !holds_zeros(codes, block, static_cast<int64_t>(at / size)))
+      return concat("scale ", at / size, " is 0, and weights that it scales are not");
   }
   return "";
 }
@@ -214,7 +232,7 @@ std::optional<StoredFp8> find_stored_fp8(const std::map<std::string, TensorView>
                         " (by config.json), one scale a row or one in all, found ",
                         shape_string(view.shape)));
   }
-  if (const std::string what = wrong_with_scales(view); !what.empty())
+  if (const std::string what = wrong_with_scales(view, codes, *found); !what.empty())
     return wrong(concat("damaged: ", name, ": ", what));
   return StoredFp8{codes, view, *found};
 }

@@ -1,6 +1,8 @@
 #include "trainer/memory/device_memory.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
@@ -15,6 +17,7 @@
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include "trainer/base/strings.h"
+#include "trainer/memory/cache_watch.h"
 #include "trainer/memory/host_allocator.h"
 #include "trainer/memory/limit.h"
 #include "trainer/memory/summary.h"
@@ -41,10 +44,33 @@ static void start_openmp(const char* key) {
   at::parallel_for(0, threads, /*grain_size=*/1, [](int64_t, int64_t) {});
 }
 
+// The peak of a GPU since the start or reset_peak_memory(). LibTorch's own one is that since the last
+// look_at_cache().
+static std::atomic<int64_t>& earlier_peak(c10::Device device) {
+  static std::array<std::atomic<int64_t>, 64> peaks{};
+  return peaks.at(static_cast<size_t>(device.index()));
+}
+
+static c10::CachingDeviceAllocator::DeviceStats gpu_stats(c10::Device device) {
+  return c10::getDeviceAllocator(c10::kCUDA)->getDeviceStats(device.index());
+}
+
+static int64_t gpu_peak(c10::Device device, const c10::CachingDeviceAllocator::DeviceStats& stats) {
+  return std::max<int64_t>(earlier_peak(device), stats.allocated_bytes[0].peak);
+}
+
+CacheUse look_at_cache(c10::Device device) {
+  if (!device.is_cuda()) return {};
+  const auto stats = gpu_stats(device);
+  earlier_peak(device) = gpu_peak(device, stats);
+  c10::getDeviceAllocator(c10::kCUDA)->resetPeakStats(device.index());
+  return {stats.reserved_bytes[0].current, stats.allocated_bytes[0].peak};
+}
+
 MemoryUse memory_use(c10::Device device) {
   if (device.is_cuda()) {
-    const auto stats = c10::getDeviceAllocator(c10::kCUDA)->getDeviceStats(device.index());
-    return {stats.allocated_bytes[0].current, stats.allocated_bytes[0].peak};
+    const auto stats = gpu_stats(device);
+    return {stats.allocated_bytes[0].current, gpu_peak(device, stats)};
   }
   return {status_bytes("VmRSS"), status_bytes("VmHWM")};
 }
@@ -52,6 +78,7 @@ MemoryUse memory_use(c10::Device device) {
 void reset_peak_memory(c10::Device device) {
   if (device.is_cuda()) {
     c10::getDeviceAllocator(c10::kCUDA)->resetPeakStats(device.index());
+    earlier_peak(device) = 0;
   } else {
     reset_host_peak();
     std::ofstream("/proc/self/clear_refs") << "5";  // resets VmHWM
@@ -89,10 +116,10 @@ MemorySummary memory_summary(c10::Device device) {
   out.device = device;
   out.resident = status_bytes("VmRSS");
   if (device.is_cuda()) {
-    const auto stats = c10::getDeviceAllocator(c10::kCUDA)->getDeviceStats(device.index());
+    const auto stats = gpu_stats(device);
     out.allocated = stats.allocated_bytes[0].current;
     out.reserved = stats.reserved_bytes[0].current;
-    out.peak = stats.allocated_bytes[0].peak;
+    out.peak = gpu_peak(device, stats);
   } else {
     const HostMemory host = host_memory();
     out.allocated = host.in_use;
@@ -114,7 +141,7 @@ std::string MemorySummary::text() const {
 
 int64_t allocator_retries(c10::Device device) {
   if (!device.is_cuda()) return 0;
-  return c10::getDeviceAllocator(c10::kCUDA)->getDeviceStats(device.index()).num_alloc_retries;
+  return gpu_stats(device).num_alloc_retries;
 }
 
 bool ThrashWatch::after_step() {

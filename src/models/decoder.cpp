@@ -5,8 +5,10 @@
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "nn/checkpoint.h"
+#include "nn/made_inputs.h"
 #include "ops/dropout.h"
 
 namespace trainer {
@@ -47,9 +49,8 @@ static at::Tensor halves_of_pairs(const at::Tensor& heads, int64_t rotary_dim) {
   return rest == 0 ? halves : at::cat({halves, heads.narrow(-1, rotary_dim, rest)}, -1);
 }
 
-// q and k [B, S, heads * K], or already [B, S, heads, K] -> [B, heads, S, K]
-std::pair<at::Tensor, at::Tensor> DecoderAttention::positioned(const at::Tensor& q, const at::Tensor& k,
-                                                               const DecoderPass& pass) const {
+void DecoderAttention::position(AttentionInputs& in, const at::Tensor& q, const at::Tensor& k,
+                                const DecoderPass& pass) const {
   const RmsNorm *norm_q = q_norm_ ? &*q_norm_ : nullptr, *norm_k = k_norm_ ? &*k_norm_ : nullptr;
   const auto heads_of = [&](const at::Tensor& x, const RmsNorm*& norm) {
     const at::Tensor heads =
@@ -60,12 +61,40 @@ std::pair<at::Tensor, at::Tensor> DecoderAttention::positioned(const at::Tensor&
   };
   const at::Tensor q_heads = heads_of(q, norm_q), k_heads = heads_of(k, norm_k);
   if (rotated_) {
-    return Rotary::apply(q_heads, k_heads, norm_q, norm_k, window_ > 0 ? pass.sliding_rotary : pass.rotary);
+    const Rotary::Tables& tables = window_ > 0 ? pass.sliding_rotary : pass.rotary;
+    std::tie(in.q, in.k) = Rotary::apply(q_heads, k_heads, norm_q, norm_k, tables);
+    if (pass.context->light && norm_q != nullptr)
+      in.remade = Rotary::remade({in.q, in.k}, q_heads, k_heads, *norm_q, *norm_k, tables);
+    return;
   }
   const auto normed = [](const RmsNorm* norm, const at::Tensor& x) {
     return (norm != nullptr ? norm->forward(x) : x).transpose(1, 2);
   };
-  return {normed(norm_q, q_heads), normed(norm_k, k_heads)};
+  in.q = normed(norm_q, q_heads);
+  in.k = normed(norm_k, k_heads);
+}
+
+// Values that lie in one matrix with queries and keys would keep all of it for backward. Without norms
+// nothing else needs the unrotated heads, so the values move to memory of their own.
+at::Tensor DecoderAttention::values(const at::Tensor& v) const {
+  const bool alone = q_norm_ || !rotated_ || v.storage().nbytes() <= v.nbytes();
+  const at::Tensor own = alone || !at::GradMode::is_enabled() ? v : v.contiguous();
+  return own.unflatten(2, {-1, head_dim_}).transpose(1, 2);
+}
+
+std::pair<AttentionInputs, at::Tensor> DecoderAttention::inputs(const LayerInput& x,
+                                                                const DecoderPass& pass) const {
+  AttentionInputs in;
+  const std::vector<at::Tensor> qkv = qkv_.forward(x, pass.rows, *pass.context);
+  // With a gate, the heads of queries are twice as wide.
+  const at::Tensor q_and_gate = gated_ ? qkv[0].unflatten(2, {-1, 2, head_dim_}) : at::Tensor();
+  position(in, gated_ ? q_and_gate.select(3, 0) : qkv[0], qkv[1], pass);
+  if (pass.query_growth.defined()) {
+    in.q = in.q * pass.query_growth;
+    in.remade = nullptr;  // these heads are others
+  }
+  in.v = values(qkv[2]);
+  return {in, gated_ ? q_and_gate.select(3, 1) : at::Tensor()};
 }
 
 at::Tensor DecoderAttention::mix(const AttentionInputs& in, const DecoderPass& pass) const {
@@ -84,14 +113,8 @@ at::Tensor DecoderAttention::mix_cached(const AttentionInputs& in, const Decoder
       .unsqueeze(1);
 }
 
-at::Tensor DecoderAttention::forward(const at::Tensor& x, const DecoderPass& pass, KvCache* cache) const {
-  AttentionInputs in;
-  const std::vector<at::Tensor> qkv = qkv_.forward(x, pass.rows, *pass.context);
-  // With a gate, the heads of queries are twice as wide.
-  const at::Tensor q_and_gate = gated_ ? qkv[0].unflatten(2, {-1, 2, head_dim_}) : at::Tensor();
-  std::tie(in.q, in.k) = positioned(gated_ ? q_and_gate.select(3, 0) : qkv[0], qkv[1], pass);
-  if (pass.query_growth.defined()) in.q = in.q * pass.query_growth;
-  in.v = qkv[2].unflatten(2, {-1, head_dim_}).transpose(1, 2);
+at::Tensor DecoderAttention::forward(const LayerInput& x, const DecoderPass& pass, KvCache* cache) const {
+  auto [in, gate] = inputs(x, pass);
   in.scale = scale_;
   in.free_order = pass.context->free_order;
   if (pass.cache_rows != nullptr && !pass.first_row)
@@ -108,7 +131,7 @@ at::Tensor DecoderAttention::forward(const at::Tensor& x, const DecoderPass& pas
     cache->fill(in.k, in.v);
   }
   at::Tensor out = mix(in, pass).transpose(1, 2);
-  if (gated_) out = gated_activation(Activation::sigmoid, q_and_gate.select(3, 1), out);
+  if (gated_) out = gated_activation(Activation::sigmoid, gate, out);
   return o_proj_.forward(out.flatten(2), pass.rows, *pass.context);
 }
 
@@ -121,9 +144,10 @@ DecoderMlp::DecoderMlp(const DecoderConfig& c)
   add(c.down_proj, down_proj_);
 }
 
-at::Tensor DecoderMlp::forward(const at::Tensor& x, const DecoderPass& pass) const {
+at::Tensor DecoderMlp::forward(const LayerInput& x, const DecoderPass& pass) const {
   const std::vector<at::Tensor> gate_up = gate_up_.forward(x, pass.rows, *pass.context);
-  return down_proj_.forward(gated_activation(activation_, gate_up[0], gate_up[1]), pass.rows, *pass.context);
+  return down_proj_.forward(gated_input(activation_, gate_up[0], gate_up[1], *pass.context), pass.rows,
+                            *pass.context);
 }
 
 std::unique_ptr<Mixer> make_attention(const DecoderConfig& c, size_t layer) {
@@ -154,8 +178,8 @@ void DecoderLayer::add_part(ResidualStream& x, const std::optional<RmsNorm>& nor
 }
 
 void DecoderLayer::forward(ResidualStream& x, const DecoderPass& pass, KvCache* cache) const {
-  add_part(x, after_attention, mixer->forward(x.normed(before_attention), pass, cache));
-  add_part(x, after_mlp, feed_forward->forward(x.normed(before_mlp), pass));
+  add_part(x, after_attention, mixer->forward(x.input(before_attention, *pass.context), pass, cache));
+  add_part(x, after_mlp, feed_forward->forward(x.input(before_mlp, *pass.context), pass));
 }
 
 at::Tensor DecoderLayer::forward(const at::Tensor& x, const DecoderPass& pass) const {
@@ -249,7 +273,8 @@ at::Tensor Decoder::supervised_states(const MicroBatch& batch, const ForwardCont
   for (size_t i = 0; i < body_.layers.size(); i++) {
     const DecoderLayer& layer = *body_.layers[i];
     if (static_cast<int64_t>(i) < context.recompute_blocks) {
-      const auto run = [&layer, pass, context](const at::Tensor& x, const auto&) mutable {
+      const auto run = [&layer, pass, context = context.in_recomputed_block()](const at::Tensor& x,
+                                                                               const auto&) mutable {
         pass.context = &context;
         return layer.forward(x, pass);
       };

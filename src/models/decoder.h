@@ -50,7 +50,7 @@ class Mixer : public Module {
  public:
   // x [B, S, D] -> [B, S, D], causal. The cache is filled with x; if the pass has positions, it gets one
   // position for each row instead.
-  virtual at::Tensor forward(const at::Tensor& x, const DecoderPass& pass, KvCache* cache) const = 0;
+  virtual at::Tensor forward(const LayerInput& x, const DecoderPass& pass, KvCache* cache) const = 0;
   virtual const char* name_in_layer() const = 0;  // on disk
   virtual std::vector<std::string> default_lora_targets() const = 0;
 };
@@ -58,14 +58,17 @@ class Mixer : public Module {
 class DecoderAttention : public Mixer {
  public:
   DecoderAttention(const DecoderConfig& c, size_t layer);
-  at::Tensor forward(const at::Tensor& x, const DecoderPass& pass, KvCache* cache) const override;
+  at::Tensor forward(const LayerInput& x, const DecoderPass& pass, KvCache* cache) const override;
   const char* name_in_layer() const override { return "self_attn"; }
   std::vector<std::string> default_lora_targets() const override;
 
  private:
-  // The heads of queries and keys, [B, S, heads, K], with their norms and the rotary embedding.
-  std::pair<at::Tensor, at::Tensor> positioned(const at::Tensor& q, const at::Tensor& k,
-                                               const DecoderPass& pass) const;
+  // The heads of x, and the gate of each head if the layer has one, [B, S, H, K].
+  std::pair<AttentionInputs, at::Tensor> inputs(const LayerInput& x, const DecoderPass& pass) const;
+  // Fills in the heads of queries and keys, with their norms and the rotary embedding: q and k [B, S, heads *
+  // K], or already [B, S, heads, K] -> [B, heads, S, K].
+  void position(AttentionInputs& in, const at::Tensor& q, const at::Tensor& k, const DecoderPass& pass) const;
+  at::Tensor values(const at::Tensor& v) const;  // [B, S, G * K] -> [B, G, S, K]
 
   // A new token of each row to what the cache has: [B, 1, H K].
   at::Tensor mix_cached(const AttentionInputs& in, const DecoderPass& pass, KvCache& cache) const;
@@ -85,14 +88,14 @@ class DecoderAttention : public Mixer {
 class FeedForward : public Module {
  public:
   // x [B, S, D] -> [B, S, D]
-  virtual at::Tensor forward(const at::Tensor& x, const DecoderPass& pass) const = 0;
+  virtual at::Tensor forward(const LayerInput& x, const DecoderPass& pass) const = 0;
   virtual const char* name_in_layer() const = 0;  // on disk
 };
 
 class DecoderMlp : public FeedForward {
  public:
   explicit DecoderMlp(const DecoderConfig& c);
-  at::Tensor forward(const at::Tensor& x, const DecoderPass& pass) const override;
+  at::Tensor forward(const LayerInput& x, const DecoderPass& pass) const override;
   const char* name_in_layer() const override { return name_.c_str(); }
 
  private:

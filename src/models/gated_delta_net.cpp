@@ -62,7 +62,7 @@ GatedDeltaNet::GatedDeltaNet(const DecoderConfig& c)
   add("in_proj_a", in_proj_a_);
 }
 
-at::Tensor GatedDeltaNet::forward(const at::Tensor& x, const DecoderPass& pass, KvCache* cache) const {
+at::Tensor GatedDeltaNet::forward(const LayerInput& x, const DecoderPass& pass, KvCache* cache) const {
   const std::vector<at::Tensor> projected = Linear::forward_together(
       {&in_proj_qkv_, &in_proj_z_, &in_proj_b_, &in_proj_a_}, x, pass.rows, *pass.context);
   const auto rows_of = [](const at::Tensor& y) { return y.flatten(0, 1); };
@@ -71,8 +71,8 @@ at::Tensor GatedDeltaNet::forward(const at::Tensor& x, const DecoderPass& pass, 
   in.qkv = rows_of(projected[0]);
   in.decay = -(rate * at::softplus(rows_of(projected[3]).to(at::kFloat) + bias));
   in.beta = rows_of(projected[2]).sigmoid().to(at::kFloat);
-  const at::Tensor mixed = recur(in, x.size(0), pass, cache);
-  const std::vector<int64_t> heads{x.size(0), x.size(1), shape_.value_heads, shape_.value_dim};
+  const at::Tensor mixed = recur(in, x.x.size(0), pass, cache);
+  const std::vector<int64_t> heads{x.x.size(0), x.x.size(1), shape_.value_heads, shape_.value_dim};
   const at::Tensor normed = norm_.forward(mixed.view(heads));
   const at::Tensor gated = gated_activation(Activation::silu, projected[1].view(heads), normed);
   return out_proj_.forward(gated.flatten(2), pass.rows, *pass.context);

@@ -16,7 +16,7 @@ namespace trainer {
 class GatedDeltaNet : public Mixer {
  public:
   explicit GatedDeltaNet(const DecoderConfig& c);
-  at::Tensor forward(const at::Tensor& x, const DecoderPass& pass, KvCache* cache) const override;
+  at::Tensor forward(const LayerInput& x, const DecoderPass& pass, KvCache* cache) const override;
   const char* name_in_layer() const override { return "linear_attn"; }
   std::vector<std::string> default_lora_targets() const override { return {"in_proj_qkv"}; }
 

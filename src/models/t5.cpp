@@ -10,6 +10,7 @@
 
 #include "base/random.h"
 #include "nn/checkpoint.h"
+#include "nn/made_inputs.h"
 #include "ops/dropout.h"
 #include "ops/t5_attention.h"
 
@@ -22,17 +23,17 @@ T5FeedForward::T5FeedForward(const T5Config& c)
   add("wo", wo);
 }
 
-at::Tensor T5FeedForward::forward(const at::Tensor& x, const T5Pass& pass) const {
-  at::Tensor h;
-  if (wi_1) {
-    const std::vector<at::Tensor> gate_up =
-        Linear::forward_together({&wi, &*wi_1}, x, pass.rows, *pass.context);
-    h = gated_activation(activation_, gate_up[0], gate_up[1]);
-  } else {
-    h = activate(activation_, wi.forward(x, pass.rows, *pass.context));
-  }
-  h = dropout(h, pass.rows, derive(pass.context->random_key ^ name_key(), "inner"), pass.dropout);
-  return wo.forward(h, pass.rows, *pass.context);
+LayerInput T5FeedForward::activated(const LayerInput& x, const T5Pass& pass) const {
+  if (!wi_1) return activate(activation_, wi.forward(x, pass.rows, *pass.context));
+  const std::vector<at::Tensor> gate_up =
+      Linear::forward_together({&wi, &*wi_1}, x, pass.rows, *pass.context);
+  return gated_input(activation_, gate_up[0], gate_up[1], *pass.context);
+}
+
+at::Tensor T5FeedForward::forward(const LayerInput& x, const T5Pass& pass) const {
+  const LayerInput h = activated(x, pass);
+  const uint64_t key = derive(pass.context->random_key ^ name_key(), "inner");
+  return wo.forward(dropped_input(h, pass.rows, key, pass.dropout), pass.rows, *pass.context);
 }
 
 template <class Part>
@@ -142,8 +143,8 @@ at::Tensor T5Stack::forward(const at::Tensor& embedded, const std::optional<at::
   for (size_t i = 0; i < blocks.size(); i++) {
     const T5Block& block = *blocks[i];
     if (static_cast<int64_t>(i) < recompute) {
-      const auto run = [&block, pass, context = *pass.context](const at::Tensor& x,
-                                                               const auto& other) mutable {
+      const auto run = [&block, pass, context = pass.context->in_recomputed_block()](
+                           const at::Tensor& x, const auto& other) mutable {
         pass.context = &context;
         return block.forward(x, other, pass);
       };

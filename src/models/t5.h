@@ -77,7 +77,7 @@ class T5Attention : public Module {
  public:
   T5Attention(const T5Config& c, bool has_bias, bool bidirectional);
   // x [B, seq, D] -> [B, seq, D]; `source` [B, S, D]: cross-attention.
-  at::Tensor forward(const at::Tensor& x, const std::optional<at::Tensor>& source, const T5Pass& pass,
+  at::Tensor forward(const LayerInput& x, const std::optional<at::Tensor>& source, const T5Pass& pass,
                      T5BlockCache* cache) const;
 
   // Keys and values of a source [B, S, D]: [B, H, S, K].
@@ -90,10 +90,10 @@ class T5Attention : public Module {
  private:
   at::Tensor mix_cached(const at::Tensor& x, bool cross, const T5Pass& pass, T5BlockCache& cache) const;
   at::Tensor split(const at::Tensor& x) const;
-  AttentionInputs self_inputs(const at::Tensor& x, const T5Pass& pass, T5BlockCache* cache) const;
-  AttentionInputs cross_inputs(const at::Tensor& x, const at::Tensor& source, const T5Pass& pass,
+  AttentionInputs self_inputs(const LayerInput& x, const T5Pass& pass, T5BlockCache* cache) const;
+  AttentionInputs cross_inputs(const LayerInput& x, const at::Tensor& source, const T5Pass& pass,
                                T5BlockCache* cache) const;
-  at::Tensor mix_packed(const at::Tensor& x, const std::optional<at::Tensor>& source,
+  at::Tensor mix_packed(const LayerInput& x, const std::optional<at::Tensor>& source,
                         const T5Pass& pass) const;
   BiasAndDropout extra(const T5Pass& pass) const;
   void add_bias(BiasAndDropout& to, const T5Pass& pass, at::ScalarType type) const;
@@ -107,12 +107,14 @@ class T5FeedForward : public Module {
  public:
   explicit T5FeedForward(const T5Config& c);
   // x [B, seq, D] -> [B, seq, D]
-  at::Tensor forward(const at::Tensor& x, const T5Pass& pass) const;
+  at::Tensor forward(const LayerInput& x, const T5Pass& pass) const;
 
   Linear wi, wo;
   std::optional<Linear> wi_1;
 
  private:
+  LayerInput activated(const LayerInput& x, const T5Pass& pass) const;
+
   Activation activation_;
 };
 
@@ -128,8 +130,8 @@ class T5Residual : public Module {
   }
   template <class... Args>
   void forward(ResidualStream& x, const T5Pass& pass, Args&&... args) const {
-    x.add(part.forward(x.normed(layer_norm), std::forward<Args>(args)...), pass.rows, dropout_key(pass),
-          pass.dropout);
+    x.add(part.forward(x.input(layer_norm, *pass.context), std::forward<Args>(args)...), pass.rows,
+          dropout_key(pass), pass.dropout);
   }
   Part part;
   RmsNorm layer_norm;

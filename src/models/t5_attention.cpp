@@ -24,18 +24,18 @@ T5Attention::T5Attention(const T5Config& c, bool has_bias, bool bidirectional)
   }
 }
 
-at::Tensor T5Attention::forward(const at::Tensor& x, const std::optional<at::Tensor>& source,
+at::Tensor T5Attention::forward(const LayerInput& x, const std::optional<at::Tensor>& source,
                                 const T5Pass& pass, T5BlockCache* cache) const {
   if (pass.self_groups && !pass.one_kernel)
     return o.forward(mix_packed(x, source, pass), pass.rows, *pass.context);
   if (pass.cache_rows != nullptr)
-    return o.forward(mix_cached(x, source.has_value(), pass, *cache), pass.rows, *pass.context);
+    return o.forward(mix_cached(x.x, source.has_value(), pass, *cache), pass.rows, *pass.context);
   const at::Tensor mixed = source ? mix_cross(cross_inputs(x, *source, pass, cache), pass)
                                   : mix_self(self_inputs(x, pass, cache), pass);
   return o.forward(mixed.transpose(1, 2).flatten(2), pass.rows, *pass.context);
 }
 
-AttentionInputs T5Attention::self_inputs(const at::Tensor& x, const T5Pass& pass, T5BlockCache* cache) const {
+AttentionInputs T5Attention::self_inputs(const LayerInput& x, const T5Pass& pass, T5BlockCache* cache) const {
   const std::vector<at::Tensor> qkv = Linear::forward_together({&q, &k, &v}, x, pass.rows, *pass.context);
   AttentionInputs in;
   in.q = split(qkv[0]);
@@ -68,7 +68,7 @@ at::Tensor T5Attention::mix_cached(const at::Tensor& x, bool cross, const T5Pass
 }
 
 // Keys and values of the source are the same for every new token.
-AttentionInputs T5Attention::cross_inputs(const at::Tensor& x, const at::Tensor& source, const T5Pass& pass,
+AttentionInputs T5Attention::cross_inputs(const LayerInput& x, const at::Tensor& source, const T5Pass& pass,
                                           T5BlockCache* cache) const {
   AttentionInputs in;
   in.q = split(q.forward(x, pass.rows, *pass.context));
@@ -110,7 +110,7 @@ void T5Attention::add_bias(BiasAndDropout& to, const T5Pass& pass, at::ScalarTyp
 }
 
 // [1, tokens, D] -> [1, tokens, H K]
-at::Tensor T5Attention::mix_packed(const at::Tensor& x, const std::optional<at::Tensor>& source,
+at::Tensor T5Attention::mix_packed(const LayerInput& x, const std::optional<at::Tensor>& source,
                                    const T5Pass& pass) const {
   PackedAttentionInputs in;
   in.heads = heads_;

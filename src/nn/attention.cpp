@@ -78,7 +78,9 @@ at::Tensor attention(const AttentionInputs& in) {
   const bool takes_groups =
       !mask && (!on_gpu || (in.q.scalar_type() == at::kBFloat16 && in.q.size(3) <= 256));
   if (groups == 1 || takes_groups) {
-    return fused(in.q, in.k, in.v, mask, in.causal, in.scale, groups > 1, in.free_order);
+    const at::Tensor out = fused(in.q, in.k, in.v, mask, in.causal, in.scale, groups > 1, in.free_order);
+    if (in.remade) in.remade->replace_in(out);
+    return out;
   }
   return fused(in.q, in.k.repeat_interleave(groups, 1), in.v.repeat_interleave(groups, 1), mask, in.causal,
                in.scale, false, in.free_order);

@@ -11,6 +11,8 @@
 #include "trainer/data/sample.h"
 #include "trainer/weights/module.h"
 
+#include "nn/remade_heads.h"
+
 namespace trainer {
 
 // T5's relative position bias: a learned number for each head and bucket of distances (Raffel et al. 2019;
@@ -49,7 +51,8 @@ struct AttentionInputs {
   bool causal = false;
   at::Tensor mask;  // additive, broadcastable to [batch, heads, queries, keys], in q's type; undefined: none.
                     // For SDPA.
-  bool free_order = false;  // on a GPU: the gradients' sums may be in another order every time
+  bool free_order = false;                // on a GPU: the gradients' sums may be in another order every time
+  std::shared_ptr<RemadeHeads> remade{};  // makes q and k again for backward; null: they are kept
 };
 
 // Returns the additive mask [queries, keys] of causal attention with a sliding window: 0 for the `window`

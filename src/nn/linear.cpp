@@ -39,29 +39,31 @@ void Linear::add_lora(const LoraOptions& options) {
   if (options.dora) add("lora_magnitude_vector", lora->magnitude.emplace(outputs));
 }
 
-at::Tensor Linear::forward(const at::Tensor& x, const at::Tensor& row_keys,
+at::Tensor Linear::forward(const LayerInput& x, const at::Tensor& row_keys,
                            const ForwardContext& context) const {
   return forward_together({this}, x, row_keys, context)[0];
 }
 
 std::vector<at::Tensor> Linear::forward_together(const std::vector<const Linear*>& layers,
-                                                 const at::Tensor& x, const at::Tensor& row_keys,
+                                                 const LayerInput& in, const at::Tensor& row_keys,
                                                  const ForwardContext& context) {
-  const at::Tensor rows = x.reshape({-1, x.size(-1)});
+  const at::Tensor& x = in.x;
+  LayerInput rows = in;
+  rows.x = x.reshape({-1, x.size(-1)});
   std::vector<Projection> projections;
   for (const Linear* layer : layers) {
     if (!layer->is_dora()) projections.push_back(layer->projection(x, context));
   }
   std::vector<at::Tensor> together, out;
   if (!projections.empty()) {
-    together = context.few_rows && can_take_few_rows(rows, projections)
-                   ? few_rows_linear(rows, projections)
+    together = context.few_rows && can_take_few_rows(rows.x, projections)
+                   ? few_rows_linear(rows.x, projections)
                    : linear_group(rows, row_keys, projections, type_of_products(x, context));
   }
   auto next = together.begin();
   std::vector<int64_t> shape = x.sizes().vec();
   for (const Linear* layer : layers) {
-    at::Tensor y = layer->is_dora() ? layer->dora_forward(rows, row_keys, context) : *next++;
+    at::Tensor y = layer->is_dora() ? layer->dora_forward(rows.x, row_keys, context) : *next++;
     if (layer->lora && layer->lora->b.bias) {
       y = y + layer->lora->b.bias->as(x.scalar_type()) * layer->lora->options.scale;
     }

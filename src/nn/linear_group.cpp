@@ -15,6 +15,7 @@
 #include "device/target_device.h"
 #include "gemm/products.h"
 #include "nn/packed_linear_group.h"
+#include "nn/restored_input.h"
 #include "ops/dropout.h"
 #include "ops/matmul.h"
 #include "weights/weight_products.h"
@@ -100,7 +101,9 @@ struct Slots {
 struct Layout : torch::CustomClassHolder {
   std::vector<Slots> projections;
   at::ScalarType type = at::kFloat;  // in which products are computed
+  at::ScalarType seen = at::kFloat;  // that of x, in which weights are multiplied
   int parameters = 0;  // tensors of all projections; the low-rank products are saved behind them
+  RestoredInput input;
 };
 
 // Returns whether the gradient of this leaf is added to the sum of earlier micro-batches by its product, in
@@ -121,7 +124,7 @@ struct LinearGroup : torch::autograd::Function<LinearGroup> {
                                at::TensorList parameters, const c10::intrusive_ptr<Layout>& layout) {
     const at::Tensor input = x.to(layout->type);
     const bool one_by_one = layout->type != x.scalar_type();  // see Pass
-    variable_list out(layout->projections.size()), saved{x, row_keys};
+    variable_list out(layout->projections.size()), saved{row_keys};
     saved.insert(saved.end(), parameters.begin(), parameters.end());
     ProductGroup products;
     for (Slots& slots : layout->projections) {
@@ -147,6 +150,7 @@ struct LinearGroup : torch::autograd::Function<LinearGroup> {
       if (one_by_one) finish(i);
     }
     for (size_t i = 0; i < out.size() && !one_by_one; i++) finish(i);
+    layout->input.save(x, saved);
     ctx->save_for_backward(saved);
     ctx->saved_data["layout"] = c10::IValue::make_capsule(layout);
     return out;
@@ -155,30 +159,31 @@ struct LinearGroup : torch::autograd::Function<LinearGroup> {
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const variable_list saved = ctx->get_saved_variables();
     const auto layout = c10::static_intrusive_pointer_cast<Layout>(ctx->saved_data["layout"].toCapsule());
-    Pass pass{saved, variable_list(static_cast<size_t>(layout->parameters) + 3), {}, {}, layout->type, ctx};
+    Pass pass{saved, variable_list(static_cast<size_t>(layout->parameters) + 3), {}, {}, *layout, ctx};
     pass.run(layout->projections, grads);
     return pass.out;
   }
 
  private:
-  static constexpr int kFirst = 2;  // index of the first parameter in the saved tensors and the gradients
+  // The index of the first parameter in the saved tensors, and in the inputs and their gradients.
+  static constexpr int kFirstSaved = 1, kFirst = 2;
 
   struct Pass {
     const variable_list& saved;
     variable_list out;      // gradients of all inputs
     at::Tensor gx, input_;  // in the type of products
-    at::ScalarType type;
+    const Layout& layout;
     AutogradContext* ctx;
 
     bool needs(int slot) const {
       return slot >= 0 && ctx->needs_input_grad(static_cast<size_t>(slot + kFirst));
     }
-    const at::Tensor& parameter(int slot) const { return saved[static_cast<size_t>(slot + kFirst)]; }
+    const at::Tensor& parameter(int slot) const { return saved[static_cast<size_t>(slot + kFirstSaved)]; }
     void put(int slot, const at::Tensor& gradient) {
       out[static_cast<size_t>(slot + kFirst)] = gradient.to(parameter(slot).scalar_type());
     }
     const at::Tensor& input() {
-      if (!input_.defined()) input_ = saved[0].to(type);
+      if (!input_.defined()) input_ = layout.input.restore(saved).to(type);
       return input_;
     }
 
@@ -200,8 +205,7 @@ struct LinearGroup : torch::autograd::Function<LinearGroup> {
       if (gx.defined()) out[0] = gx.to(seen());
     }
 
-    // The type of x, in which weights are multiplied.
-    at::ScalarType seen() const { return saved[0].scalar_type(); }
+    at::ScalarType seen() const { return layout.seen; }
     // Returns whether tensors exist in two types, and so only those of one projection at a time.
     bool one_by_one() const { return type != seen(); }
 
@@ -239,7 +243,7 @@ struct LinearGroup : torch::autograd::Function<LinearGroup> {
     }
 
     void through_a(const Slots& slots, const at::Tensor& g_low_rank) {
-      const at::Tensor &row_keys = saved[1], a = parameter(slots.a).to(type);
+      const at::Tensor &row_keys = saved[0], a = parameter(slots.a).to(type);
       const bool needs_x = ctx->needs_input_grad(0);
       if (slots.dropout > 0 && needs(slots.a) && needs_x && target_of(gx.device()) == c10::kCPU) {
         const at::Tensor dropped =
@@ -255,6 +259,7 @@ struct LinearGroup : torch::autograd::Function<LinearGroup> {
       }
     }
 
+    at::ScalarType type = layout.type;
     ProductGroup products{};
   };
 };
@@ -283,9 +288,10 @@ std::vector<at::Tensor> answers_together(const at::Tensor& x, const std::vector<
 
 }  // namespace
 
-std::vector<at::Tensor> linear_group(const at::Tensor& x, const at::Tensor& row_keys,
+std::vector<at::Tensor> linear_group(const LayerInput& in, const at::Tensor& row_keys,
                                      const std::vector<Projection>& projections, at::ScalarType type) {
-  if (can_pack(x, projections, type)) return packed_linear_group(x, row_keys, projections);
+  const at::Tensor& x = in.x;
+  if (can_pack(x, projections, type)) return packed_linear_group(in, row_keys, projections);
   if (std::vector<at::Tensor> out = answers_together(x, projections); !out.empty()) return out;
   variable_list parameters;
   auto layout = c10::make_intrusive<Layout>();
@@ -311,6 +317,8 @@ std::vector<at::Tensor> linear_group(const at::Tensor& x, const at::Tensor& row_
     layout->projections.push_back(slots);
   }
   layout->type = type;
+  layout->seen = x.scalar_type();
+  layout->input = RestoredInput(in, projections);
   layout->parameters = static_cast<int>(parameters.size());
   return LinearGroup::apply(x, row_keys, at::TensorList(parameters), layout);
 }

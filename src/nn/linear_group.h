@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "trainer/nn/layer_input.h"
 #include "trainer/weights/weight.h"
 
 namespace trainer {
@@ -20,15 +21,16 @@ struct Projection {
 };
 
 // Takes x [rows, in] and row_keys [rows]; returns [rows, out] in x's type for each projection. Kept for
-// backward: x, once; x A^T of width r for each adapter; of a weight, the tensors that hold it, never a
-// converted copy. The dropped-out copy of x is computed again from its key. The gradients that reach x
-// through the projections are summed before rounding. No gradient is computed for frozen tensors.
+// backward: x, once, or what makes it again, if a trained tensor's gradient needs it; x A^T of width r for
+// each adapter; of a weight, the tensors that hold it, never a converted copy. The dropped-out copy of x is
+// computed again from its key. The gradients that reach x through the projections are summed before rounding.
+// No gradient is computed for frozen tensors.
 //
 // Outside of training a GPU gives the results of weights that lie below each other as columns of one matrix.
 //
 // `type` is the type of the products: product_type(x), or x's type in generation, where a weight is read for
 // only a few rows. A and B are converted to it for the products.
-std::vector<at::Tensor> linear_group(const at::Tensor& x, const at::Tensor& row_keys,
+std::vector<at::Tensor> linear_group(const LayerInput& x, const at::Tensor& row_keys,
                                      const std::vector<Projection>& projections, at::ScalarType type);
 
 }  // namespace trainer

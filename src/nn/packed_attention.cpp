@@ -83,6 +83,11 @@ Shares shares_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
   return shares;
 }
 
+struct HeadsMaker : torch::CustomClassHolder {
+  explicit HeadsMaker(RemadeHeads::Make make) : make(std::move(make)) {}
+  RemadeHeads::Make make;
+};
+
 // Our own products, or LibTorch's CPU operator, piece by piece, as one node of the graph. On meta the same,
 // for the plan. Pieces are computed in fp32: in bf16 the operator makes a product of oneDNN for every head
 // and tile, which takes longer than the product itself where samples are short, and far longer on processors
@@ -90,11 +95,16 @@ Shares shares_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
 struct PackedAttention : torch::autograd::Function<PackedAttention> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k,
                             const at::Tensor& v, const std::vector<int64_t>& lengths, double scale,
-                            int64_t window) {
+                            int64_t window, const std::shared_ptr<RemadeHeads>& remade) {
     const at::Tensor out = empty_by_position(q);
     const at::Tensor sums =
         at::empty({1, q.size(2), q.size(1)}, q.options().dtype(at::kFloat)).transpose(1, 2);
-    ctx->save_for_backward({q, k, v, out, sums});
+    variable_list saved{v, out, sums};
+    const variable_list heads = remade ? remade->from() : variable_list{q, k};
+    saved.insert(saved.end(), heads.begin(), heads.end());
+    ctx->save_for_backward(saved);
+    if (remade)
+      ctx->saved_data["heads"] = c10::IValue::make_capsule(c10::make_intrusive<HeadsMaker>(remade->make()));
     ctx->saved_data["lengths"] = lengths;
     ctx->saved_data["scale"] = scale;
     ctx->saved_data["window"] = window;
@@ -112,7 +122,8 @@ struct PackedAttention : torch::autograd::Function<PackedAttention> {
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &out = saved[3], &sums = saved[4];
+    const at::Tensor &v = saved[0], &out = saved[1], &sums = saved[2];
+    const auto [q, k] = heads_of(ctx, {saved.begin() + 3, saved.end()});
     const std::vector<int64_t> lengths = ctx->saved_data["lengths"].toIntVector();
     const double scale = ctx->saved_data["scale"].toDouble();
     const int64_t window = ctx->saved_data["window"].toInt();
@@ -135,7 +146,14 @@ struct PackedAttention : torch::autograd::Function<PackedAttention> {
       put(piece.of_keys(gk), of_k);
       put(piece.of_keys(gv), of_v);
     }
-    return {gq, gk, gv, {}, {}, {}};
+    return {gq, gk, gv, {}, {}, {}, {}};
+  }
+
+ private:
+  static QkPair heads_of(AutogradContext* ctx, const variable_list& saved) {
+    const auto maker = ctx->saved_data.find("heads");
+    if (maker == ctx->saved_data.end()) return {saved[0], saved[1]};
+    return c10::static_intrusive_pointer_cast<HeadsMaker>(maker->second.toCapsule())->make(saved);
   }
 };
 
@@ -151,6 +169,7 @@ at::Tensor by_flash_attention(const AttentionInputs& in, const Sequences& sequen
   const at::Tensor out = std::get<0>(at::_flash_attention_forward(
       by_token(in.q), by_token(in.k), by_token(in.v), sequences.starts, sequences.starts, longest, longest,
       0.0, /*is_causal=*/window == 0, /*return_debug_mask=*/false, in.scale, before, behind));
+  if (in.remade) in.remade->replace_in(out);
   return out.transpose(0, 1).unsqueeze(0);
 }
 
@@ -191,7 +210,7 @@ bool packs_in_one_kernel(at::ScalarType type, int64_t head_dim) {
 at::Tensor packed_attention(const AttentionInputs& in, const Sequences& sequences, int64_t window) {
   TORCH_CHECK(in.q.size(0) == 1 && !in.mask.defined(), "packed attention takes one row and no mask");
   if (target_of(in.q.device()) == c10::kCPU) {
-    return PackedAttention::apply(in.q, in.k, in.v, sequences.lengths, in.scale, window);
+    return PackedAttention::apply(in.q, in.k, in.v, sequences.lengths, in.scale, window, in.remade);
   }
   const std::vector<int64_t>& lengths = sequences.lengths;
   const bool one_length = std::ranges::all_of(lengths, [&](int64_t length) { return length == lengths[0]; });

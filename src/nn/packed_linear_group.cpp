@@ -7,6 +7,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "nn/restored_input.h"
 #include "ops/dropout.h"
 #include "ops/matmul.h"
 #include "ops/packed_adapters.h"
@@ -27,6 +28,8 @@ struct Settings : torch::CustomClassHolder {
   };
   std::vector<Layer> layers;
   double scale = 1.0;
+  std::ptrdiff_t parameters = 0;
+  RestoredInput x;
 
   bool drops() const {
     return std::ranges::any_of(layers, [](const Layer& layer) { return layer.dropout > 0; });
@@ -105,15 +108,16 @@ struct PackedLinearGroup : torch::autograd::Function<PackedLinearGroup> {
     variable_list out;
     for (size_t i = 0; i < layers; i++) {
       at::Tensor y = out.emplace_back(packed.outputs_of(all, i));
-      if (!together.defined()) y.addmm_(x, weight_of(*settings, list, i).materialize(x.scalar_type()).t());
+      if (!together.defined()) add_times_transposed(y, x, weight_of(*settings, list, i));
     }
     for (size_t i = 0; i < layers; i++) {
       const int64_t bias = settings->layers[i].bias;
       if (bias >= 0) out[i].add_(list[static_cast<size_t>(bias)]);
     }
     const bool kept = are_kept(packed, x);
-    variable_list saved{x, row_keys, low, kept ? packed.a : at::Tensor(), kept ? packed.b : at::Tensor()};
+    variable_list saved{row_keys, low, kept ? packed.a : at::Tensor(), kept ? packed.b : at::Tensor()};
     saved.insert(saved.end(), list.begin(), list.end());
+    settings->x.save(x, saved);
     ctx->save_for_backward(saved);
     ctx->saved_data["settings"] = c10::IValue::make_capsule(settings);
     return out;
@@ -123,24 +127,26 @@ struct PackedLinearGroup : torch::autograd::Function<PackedLinearGroup> {
     const variable_list saved = ctx->get_saved_variables();
     const auto settings =
         c10::static_intrusive_pointer_cast<Settings>(ctx->saved_data["settings"].toCapsule());
-    Pass pass{ctx, *settings, saved[0], saved[1], saved[2], {saved.begin() + kSavedFirst, saved.end()}};
-    return pass.run(grads, packed_before(saved, grads.size()));
+    const auto first = saved.begin() + kSavedFirst;
+    Pass pass{ctx, *settings, saved, saved[0], saved[1], {first, first + settings->parameters}};
+    return pass.run(grads, packed_before(saved, pass.parameters, grads.size()));
   }
 
  private:
-  static constexpr int kSavedFirst = 5;  // index of the first parameter in the saved tensors
+  static constexpr int kSavedFirst = 4;  // index of the first parameter in the saved tensors
 
-  static PackedAdapters packed_before(const variable_list& saved, size_t layers) {
-    const variable_list parameters(saved.begin() + kSavedFirst, saved.end());
-    if (!saved[3].defined()) return pack(parameters, layers, saved[0].scalar_type());
+  static PackedAdapters packed_before(const variable_list& saved, const variable_list& parameters,
+                                      size_t layers) {
+    if (!saved[2].defined()) return pack(parameters, layers, saved[1].scalar_type());
     const auto [a, b] = adapters_of(parameters, layers);
-    return packed_as(a, b, saved[3], saved[4]);
+    return packed_as(a, b, saved[2], saved[3]);
   }
 
   struct Pass {
     AutogradContext* ctx;
     const Settings& settings;
-    at::Tensor x, row_keys, low;
+    const variable_list& saved;
+    at::Tensor row_keys, low;
     variable_list parameters;
     variable_list out = variable_list(parameters.size() + 3);  // gradients of all inputs
     at::Tensor gx{};
@@ -151,9 +157,8 @@ struct PackedLinearGroup : torch::autograd::Function<PackedLinearGroup> {
     variable_list run(const variable_list& grads, const PackedAdapters& packed) {
       const bool all = std::ranges::all_of(grads, [](const at::Tensor& grad) { return grad.defined(); });
       const at::Tensor together = all ? joined(grads, /*dim=*/1) : at::Tensor();
-      const std::vector<int64_t> shape{x.size(0), packed.ranks()};
       // scale * gy B
-      const at::Tensor g_low = all ? at::empty(shape, x.options()) : at::zeros(shape, x.options());
+      const at::Tensor g_low = all ? at::empty_like(low) : at::zeros_like(low);
       if (together.defined()) product_into(g_low, together, packed.b, settings.scale);
       for (size_t i = 0; i < grads.size(); i++) {
         if (grads[i].defined()) through_b(i, grads[i], packed, g_low, together.defined());
@@ -186,11 +191,20 @@ struct PackedLinearGroup : torch::autograd::Function<PackedLinearGroup> {
       if (needs(i * kEach + kB)) put(i * kEach + kB, product_in_fp32(gy.t(), packed.ranks_of(low, i)));
     }
 
+    // Returns x if the gradient of an A needs it. It lives no longer than these gradients take.
+    at::Tensor input() const {
+      for (size_t i = 0; i < settings.layers.size(); i++)
+        if (needs(i * kEach + kA)) return settings.x.restore(saved);
+      return {};
+    }
+
     void through_a(const PackedAdapters& packed, const at::Tensor& g_low) {
-      const at::Tensor ga = product_in_fp32(g_low.t(), x);
-      for (size_t i = 0; i < settings.layers.size(); i++) {
-        if (needs(i * kEach + kA))
-          put(i * kEach + kA, ga.narrow(0, packed.first_rank[i], packed.a_of(i).size(0)));
+      if (const at::Tensor x = input(); x.defined()) {
+        const at::Tensor ga = product_in_fp32(g_low.t(), x);
+        for (size_t i = 0; i < settings.layers.size(); i++) {
+          if (needs(i * kEach + kA))
+            put(i * kEach + kA, ga.narrow(0, packed.first_rank[i], packed.a_of(i).size(0)));
+        }
       }
       if (ctx->needs_input_grad(0)) times_into(gx, g_low, packed.a);
     }
@@ -198,6 +212,7 @@ struct PackedLinearGroup : torch::autograd::Function<PackedLinearGroup> {
     // gx begins here, so that not all of x's size exist at once: gx, a product and what dropout leaves of it.
     void through_a_with_dropout(const PackedAdapters& packed, const at::Tensor& g_low,
                                 const variable_list& grads) {
+      const at::Tensor x = input();
       for (size_t i = 0; i < grads.size(); i++) {
         if (!grads[i].defined()) continue;
         const at::Tensor g = packed.ranks_of(g_low, i);
@@ -244,7 +259,7 @@ bool can_pack(const at::Tensor& x, const std::vector<Projection>& projections, a
   return std::ranges::all_of(projections, fits) && packs_adapters(x.device(), type);
 }
 
-std::vector<at::Tensor> packed_linear_group(const at::Tensor& x, const at::Tensor& row_keys,
+std::vector<at::Tensor> packed_linear_group(const LayerInput& x, const at::Tensor& row_keys,
                                             const std::vector<Projection>& projections) {
   variable_list parameters;
   auto settings = c10::make_intrusive<Settings>();
@@ -260,7 +275,9 @@ std::vector<at::Tensor> packed_linear_group(const at::Tensor& x, const at::Tenso
     settings->layers[i].bias = static_cast<int64_t>(parameters.size());
     parameters.push_back(*projections[i].bias);
   }
-  return PackedLinearGroup::apply(x.contiguous(), row_keys, at::TensorList(parameters), settings);
+  settings->parameters = std::ssize(parameters);
+  settings->x = RestoredInput(x, projections);
+  return PackedLinearGroup::apply(x.x.contiguous(), row_keys, at::TensorList(parameters), settings);
 }
 
 }  // namespace trainer

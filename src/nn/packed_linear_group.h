@@ -22,7 +22,7 @@ at::Tensor joined(const std::vector<at::Tensor>& matrices, int64_t dim);
 // outputs that are columns of one matrix. The gradients of A and B are in fp32
 // and never rounded to the type of the products. Packed matrices that are small beside x are kept for
 // backward; others are packed again there.
-std::vector<at::Tensor> packed_linear_group(const at::Tensor& x, const at::Tensor& row_keys,
+std::vector<at::Tensor> packed_linear_group(const LayerInput& x, const at::Tensor& row_keys,
                                             const std::vector<Projection>& projections);
 
 }  // namespace trainer

@@ -21,7 +21,7 @@ Projections::Projections(Module& owner, int64_t in_features, const std::vector<O
   for (const Output& output : outputs) add_layer(output.name, output.size);
 }
 
-std::vector<at::Tensor> Projections::forward(const at::Tensor& x, const at::Tensor& row_keys,
+std::vector<at::Tensor> Projections::forward(const LayerInput& x, const at::Tensor& row_keys,
                                              const ForwardContext& context) const {
   std::vector<const Linear*> layers;
   for (const auto& layer : layers_) layers.push_back(layer.get());

@@ -27,7 +27,7 @@ class Projections {
 
   // Takes x [..., in_features], returns [..., size] for each output: views of one tensor if they are fused.
   // row_keys: as in Linear::forward.
-  std::vector<at::Tensor> forward(const at::Tensor& x, const at::Tensor& row_keys,
+  std::vector<at::Tensor> forward(const LayerInput& x, const at::Tensor& row_keys,
                                   const ForwardContext& context) const;
 
   // Returns the name of the layer that computes this output.

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "nn/made_inputs.h"
 #include "ops/dropout.h"
 
 namespace trainer {
@@ -28,6 +29,11 @@ at::Tensor ResidualStream::normed(const RmsNorm& norm) {
   std::tie(x_, out) = norm.after_sum(x_, part_, row_keys_, key_, p_);
   part_.reset();
   return out;
+}
+
+LayerInput ResidualStream::input(const RmsNorm& norm, const ForwardContext& context) {
+  const at::Tensor out = normed(norm);  // x_ is the sum now
+  return norm_input(norm, x_, out, context);
 }
 
 }  // namespace trainer

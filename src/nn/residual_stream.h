@@ -6,6 +6,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "trainer/nn/context.h"
+#include "trainer/nn/layer_input.h"
+
 #include "nn/norm.h"
 
 namespace trainer {
@@ -25,6 +28,12 @@ class ResidualStream {
   // Returns the norm of the sum; the sum itself if there is no norm.
   at::Tensor normed(const RmsNorm& norm);
   at::Tensor normed(const std::optional<RmsNorm>& norm) { return norm ? normed(*norm) : sum(); }
+  // The same for a linear layer: as the context says, backward makes the norm again from the sum, which is
+  // kept anyway.
+  LayerInput input(const RmsNorm& norm, const ForwardContext& context);
+  LayerInput input(const std::optional<RmsNorm>& norm, const ForwardContext& context) {
+    return norm ? input(*norm, context) : LayerInput(sum());
+  }
 
  private:
   at::Tensor x_;

@@ -306,4 +306,18 @@ std::pair<at::Tensor, at::Tensor> Rotary::apply(const at::Tensor& q, const at::T
   return {out[0], out[1]};
 }
 
+std::shared_ptr<RemadeHeads> Rotary::remade(const QkPair& heads, const at::Tensor& q, const at::Tensor& k,
+                                            const RmsNorm& q_norm, const RmsNorm& k_norm,
+                                            const Tables& tables) {
+  const at::ScalarType type = q.scalar_type();
+  const NormFacts facts = q_norm.facts();
+  std::vector<at::Tensor> from{
+      q.detach(), k.detach(), q_norm.weight.as(type).detach(), k_norm.weight.as(type).detach(),
+      tables.cos, tables.sin};
+  return std::make_shared<RemadeHeads>(heads, std::move(from), [facts](const std::vector<at::Tensor>& t) {
+    const QkNorms norms{t[2], t[3], facts.epsilon, facts.scale == NormScale::one_plus_weight};
+    return rotate_qk({t[0], t[1]}, norms, t[4], t[5]).out;
+  });
+}
+
 }  // namespace trainer

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "nn/norm.h"
+#include "nn/remade_heads.h"
 
 namespace trainer {
 
@@ -74,6 +75,11 @@ class Rotary {
   static std::pair<at::Tensor, at::Tensor> apply(const at::Tensor& q, const at::Tensor& k,
                                                  const RmsNorm* q_norm, const RmsNorm* k_norm,
                                                  const Tables& tables);
+
+  // Returns what makes `heads`, the result of apply() with norms, again from its arguments.
+  static std::shared_ptr<RemadeHeads> remade(const QkPair& heads, const at::Tensor& q, const at::Tensor& k,
+                                             const RmsNorm& q_norm, const RmsNorm& k_norm,
+                                             const Tables& tables);
 
   // Returns whether keys that were rotated in a shorter sequence are wrong at this `length`: type longrope,
   // when the long factors begin to hold. (Type dynamic keeps them, as Transformers does.)

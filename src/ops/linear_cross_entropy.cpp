@@ -18,8 +18,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr int64_t kLogitsAtOnce = 8;       // logits that a thread moves at once
-constexpr int64_t kLargeChunkRows = 1024;  // the products' rows outweigh reading the weight
+constexpr int64_t kLogitsAtOnce = 8;  // logits that a thread moves at once
 
 // The same as in linear_cross_entropy.cu.
 struct LossTerms {
@@ -127,9 +126,8 @@ LossParts loss_parts_gpu(const at::Tensor& hidden, const at::Tensor& weight, con
   LossParts out;
   if (wanted.hidden) out.g_hidden = at::empty_like(hidden);
   const RowsOfLoss rows_of_loss(hidden, options, row_weights);
-  const bool small = options.small_chunks || !wanted.any();
-  const int64_t step =
-      rows_per_chunk(count, std::max(small ? 1 : kLargeChunkRows, rows_of_small_chunks(vocab)));
+  const int64_t most = std::max(wanted.any() ? options.chunk_rows : 1, rows_of_small_chunks(vocab));
+  const int64_t step = rows_per_chunk(count, most);
   const at::Tensor place = at::empty({step, stride}, fp32);
   const LossTerms terms{static_cast<int>(vocab), static_cast<int>(stride),
                         static_cast<float>(options.soft_cap), static_cast<float>(options.label_smoothing),

@@ -44,6 +44,9 @@ std::map<std::string, std::string> computes_with(c10::Device device) {
     const char* value = std::getenv(name);
     all[concat("environment ", name)] = value == nullptr ? "none" : value;
   }
+  // Earlier checkpoints do not have it: it was not there, as in most runs.
+  if (const char* value = std::getenv("TRAINER_FP8_PRODUCTS"))
+    all["environment TRAINER_FP8_PRODUCTS"] = value;
   if (device.is_cuda()) {
     all["library CUDA"] = told_by_libtorch(told, "CUDA Runtime ");
     all["library cuDNN"] = told_by_libtorch(told, "CuDNN ");

@@ -105,7 +105,7 @@ std::vector<std::pair<std::string, std::string>> RunPlan::lines() const {
       {"estimated memory", concat("by part: ", join(parts))},
       {"planned for", concat("batch_size ", plan.batch_size, ", gradient checkpointing ",
                              plan.recompute_blocks == 0
-                                 ? "off"
+                                 ? (plan.light ? "light" : "off")
                                  : concat("in ", plan.recompute_blocks, " of ", plan.num_blocks, " layers"),
                              solved ? ", chosen by the plan" : "")}};
   if (plan.offloaded.total() > 0) lines.emplace_back("offloaded", offloaded_text());

@@ -25,6 +25,7 @@ Numbers circumstances(const Config& config, c10::Device device) {
           {"packing", config.data.packs() ? 1 : 0},
           {"eval_batch_size", config.eval_batch_size()},
           {"generation_batch_size", config.generation_batch_size()},
+          {"light", config.memory.gradient_checkpointing == Recompute::light() ? 1 : 0},
           {"recomputed_blocks", config.memory.gradient_checkpointing.of(std::numeric_limits<int32_t>::max())},
           {"limit", MemoryLimit::parse(config.memory.limit).bytes().value_or(0)},
           {"on_gpu", device.is_cuda() ? 1 : 0}};

@@ -9,7 +9,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 #include "trainer/data/step_loader.h"
-#include "trainer/memory/device_memory.h"
+#include "trainer/memory/cache_watch.h"
 
 #include "base/progress.h"
 #include "objectives/objective.h"
@@ -75,7 +75,6 @@ class EvaluationPasses {
   TermSums run(const EffectiveBatch& batch, const MicroBatchSplit& split, PassProgress& at, Progress& shown,
                int64_t first, int64_t ranks) {
     TermSums sums(objective_, Pass::evaluation, device_);
-    const int64_t every = config_.memory.empty_cache_steps;
     for (at.micro_batch = 0; at.micro_batch < split.micro_batches.size(); at.micro_batch++) {
       if (between_) between_();
       shown.set(first);
@@ -84,7 +83,7 @@ class EvaluationPasses {
       const MicroBatch micro = collate(batch, slots, collate_options(config_, model_), device_);
       if (micro.supervised_labels.numel() == 0) continue;
       sums.add(model_.loss(micro, ForwardContext(), objective_.options(Pass::evaluation)));
-      if (every > 0 && ++micro_batches_ % every == 0) empty_cache(device_);
+      cache_watch_.after_step(config_.memory.empty_cache_steps, device_);
     }
     return sums;
   }
@@ -95,7 +94,7 @@ class EvaluationPasses {
   const Objective& objective_;
   at::Device device_;
   const std::function<void()>& between_;
-  int64_t micro_batches_ = 0;
+  CacheWatch cache_watch_;
 };
 
 // The sums over one rank's share of the samples.

@@ -21,7 +21,8 @@ namespace {
 enum SavingPart : unsigned {
   kHalfBatch = 1,
   kSmallestBatch = 2 | kHalfBatch,
-  kRecompute = 4,
+  kLight = 4,
+  kRecompute = 16384 | kLight,
   kOffloadOptimizer = 8,
   kOffloadWeights = 16,
   kOffloadActivations = 32,
@@ -42,7 +43,7 @@ const std::vector<unsigned>& exact_combinations() {
     std::vector<unsigned> all;
     for (const unsigned offload : {0u, unsigned{kOffloadOptimizer}, unsigned{kOffloadWeights},
                                    kOffloadOptimizer | kOffloadWeights, unsigned{kOffloadAll}}) {
-      for (const unsigned recompute : {0u, unsigned{kRecompute}}) {
+      for (const unsigned recompute : {0u, unsigned{kLight}, unsigned{kRecompute}}) {
         for (const unsigned batch : {0u, unsigned{kSmallestBatch}})
           all.push_back(offload | recompute | batch);
       }
@@ -146,6 +147,7 @@ std::vector<Saving> first_of(const std::vector<Saving>& sorted, int same_result,
 }
 
 std::string recompute_value(const Recompute& recompute) {
+  if (recompute == Recompute::light()) return "light";
   if (recompute == Recompute(true)) return "true";
   return concat(recompute.of(std::numeric_limits<int64_t>::max()));
 }
@@ -160,9 +162,8 @@ MemoryAdvice::MemoryAdvice(const Config& config, std::filesystem::path model, co
       start_(start),
       after_plan_(std::move(after_plan)) {
   config_.training.batch_size = start.batch_size;
-  config_.memory.gradient_checkpointing = start.recompute_blocks == start.num_blocks
-                                              ? Recompute(true)
-                                              : Recompute::blocks(start.recompute_blocks);
+  config_.memory.gradient_checkpointing =
+      start.recompute_blocks == start.num_blocks ? Recompute(true) : start.recompute_setting();
   config_.memory.offload = start.offload;
   config_.memory.offload.automatic = false;
   config_.model.dtype = target.dtype == at::kFloat ? ModelDtype::fp32 : ModelDtype::bf16;
@@ -201,6 +202,9 @@ std::optional<PlanChoice> MemoryAdvice::changed_start(unsigned parts) const {
   if (contains(parts, kRecompute)) {
     if (start_.recompute_blocks == start_.num_blocks) return std::nullopt;
     wanted.plan.recompute_blocks = start_.num_blocks;
+  } else if (contains(parts, kLight)) {
+    if (start_.light) return std::nullopt;
+    wanted.plan.light = true;
   }
   const auto lower = [&](unsigned part, bool& is_below) {
     const bool is_new = contains(parts, part) && !is_below;
@@ -221,10 +225,13 @@ std::optional<Saving> MemoryAdvice::measure(Variant& variant, unsigned exact_par
   const bool sharded = shards_weights(variant.config, target_.ranks);
   if (sharded && plan.offload.weights) return std::nullopt;
   try {
-    const PlanChoice& choice = variant.planner.choice(plan.batch_size, plan.recompute_blocks, plan.offload);
+    const PlanChoice& choice =
+        variant.planner.choice(plan.batch_size, plan.recompute_setting(), plan.offload);
     Config changed = variant.config;
     changed.training.batch_size = plan.batch_size;
-    if (plan.recompute_blocks == plan.num_blocks) changed.memory.gradient_checkpointing = true;
+    if (contains(exact_parts, kLight))
+      changed.memory.gradient_checkpointing =
+          contains(exact_parts, kRecompute) ? Recompute(true) : Recompute::light();
     changed.memory.offload = plan.offload;
     const double seconds = variant.planner.seconds(choice.plan) + fetch_seconds(changed);
     return Saving{
@@ -253,8 +260,8 @@ std::vector<Saving> MemoryAdvice::single() {
   const auto add = [&](std::optional<Saving> one) {
     if (one && one->plan.total() <= start_.total() - start_.total() / 100) found.push_back(std::move(*one));
   };
-  for (const unsigned parts :
-       {kHalfBatch, kSmallestBatch, kRecompute, kOffloadOptimizer, kOffloadWeights, kOffloadActivations})
+  for (const unsigned parts : {kHalfBatch, kSmallestBatch, kLight, kRecompute, kOffloadOptimizer,
+                               kOffloadWeights, kOffloadActivations})
     add(measure(variants_.front(), parts));
   for (auto variant = variants_.begin() + 1; variant != variants_.end(); ++variant) add(measure(*variant, 0));
   std::ranges::stable_sort(found, comes_first);
@@ -270,7 +277,7 @@ std::vector<Saving> MemoryAdvice::fitting(int64_t limit, int64_t room) {
   if (start_.total() <= limit) return {};
   unsigned possible = 0;  // parts that are not in the plan already
   for (const unsigned part :
-       {kSmallestBatch, kRecompute, kOffloadOptimizer, kOffloadWeights, kOffloadActivations}) {
+       {kSmallestBatch, kLight, kRecompute, kOffloadOptimizer, kOffloadWeights, kOffloadActivations}) {
     if (changed_start(part)) possible |= part;
   }
   std::vector<Saving> found;

@@ -230,6 +230,7 @@ MemoryPlan plan_memory(const Config& config, const std::filesystem::path& model,
   plan.num_blocks = step.num_blocks;
   plan.sample_tokens = step.sample_tokens;
   plan.recompute_blocks = recomputed_blocks(config, target.ranks, plan.num_blocks);
+  plan.light = plan.recompute_blocks > 0 || config.memory.gradient_checkpointing.is_light();
   return plan;
 }
 

@@ -16,6 +16,9 @@ namespace {
 // Assumed rates, in floating-point operations a second, of a GPU in bf16 and of a processor.
 constexpr double kGpuRate = 50e12, kCpuRate = 0.2e12;
 
+// What computing quick operators again adds to the arithmetic of a block (Recompute::light).
+constexpr double kLightWork = 0.03;
+
 // What a run may use of the smallest usual GPU, of 8 GB.
 constexpr int64_t kFitsAnywhere = 7'600'000'000;
 
@@ -37,12 +40,17 @@ const PlanChoice& Planner::choice(int64_t batch_size, int64_t recompute_blocks) 
 }
 
 const PlanChoice& Planner::choice(int64_t batch_size, int64_t recompute_blocks, const Offload& offload) {
-  const std::tuple key{batch_size, recompute_blocks, offload};
-  if (const auto made = made_.find(key); made != made_.end()) return made->second;
+  return choice(batch_size, Recompute::blocks(recompute_blocks), offload);
+}
+
+const PlanChoice& Planner::choice(int64_t batch_size, const Recompute& recompute, const Offload& offload) {
   PlanChoice choice;
   choice.plan.offload = offload;
   choice.plan.batch_size = batch_size;
-  choice.plan.recompute_blocks = recompute_blocks;
+  choice.plan.recompute_blocks = recompute.of(shape().num_blocks);
+  choice.plan.light = recompute.is_light();
+  const std::tuple key{batch_size, choice.plan.recompute_setting(), offload};
+  if (const auto made = made_.find(key); made != made_.end()) return made->second;
   choice.plan = plan_memory(with(choice), model_, target_);
   choice.cost = seconds(choice.plan) / seconds_at_cost_1(choice.plan);
   if (after_plan_) after_plan_();
@@ -50,11 +58,9 @@ const PlanChoice& Planner::choice(int64_t batch_size, int64_t recompute_blocks, 
 }
 
 const PlanChoice& Planner::as_configured() {
-  const Recompute& recompute = config_.memory.gradient_checkpointing;
   const int64_t batch_size =
       config_.training.batch_size.is_automatic() ? 1 : int64_t{config_.training.batch_size};
-  const int64_t blocks = recompute.is_automatic() ? shape().num_blocks : recompute.of(shape().num_blocks);
-  return choice(batch_size, blocks, offload_sets().back());
+  return choice(batch_size, config_.memory.gradient_checkpointing, offload_sets().back());
 }
 
 const Planner::ModelShape& Planner::shape() {
@@ -82,11 +88,18 @@ std::vector<int64_t> Planner::batch_sizes() const {
   return sizes;
 }
 
-std::vector<int64_t> Planner::block_counts() {
+std::vector<Recompute> Planner::recomputes() {
   const int64_t all = shape().num_blocks;
-  std::vector<int64_t> counts{0, all / 4, all / 2, 3 * all / 4, all};
-  counts.erase(std::ranges::unique(counts).begin(), counts.end());
-  return counts;
+  std::vector<Recompute> list{false, Recompute::light()};
+  for (const int64_t blocks : {all / 4, all / 2, 3 * all / 4, all}) {
+    const Recompute more = Recompute::blocks(blocks);
+    if (blocks > 0 && more != list.back()) list.push_back(more);
+  }
+  return list;
+}
+
+Recompute Planner::at_step(int64_t step) {
+  return step == 0 ? Recompute(false) : step == 1 ? Recompute::light() : Recompute::blocks(step - 1);
 }
 
 // In the forward pass two operations for each weight and token, and as many for each gradient of backward;
@@ -111,19 +124,23 @@ double Planner::seconds(const MemoryPlan& plan) {
                      static_cast<double>(batch_size * plan.sample_tokens);
   };
   const double recomputed = static_cast<double>(plan.recompute_blocks) / static_cast<double>(plan.num_blocks);
-  const double work = (1.0 + recomputed / 3.0) * overhead(std::min(plan.batch_size, share)) /
-                      overhead(config_.sequences_of_a_step());
+  const double again = recomputed / 3.0 + (plan.light ? (1.0 - recomputed) * kLightWork : 0.0);
+  const double work =
+      (1.0 + again) * overhead(std::min(plan.batch_size, share)) / overhead(config_.sequences_of_a_step());
   return seconds_at_cost_1(plan) * work + plan.offloaded.seconds;
 }
 
-// Each recomputed block saves about the same memory. So the search interpolates linearly between two known
-// plans, and every third round bisects, in case the interpolation makes no progress.
-std::optional<PlanChoice> Planner::fewest_blocks(int64_t batch_size, int64_t most, const Offload& offload,
-                                                 int64_t limit) {
-  const auto total = [&](int64_t blocks) { return choice(batch_size, blocks, offload).plan.total(); };
-  int64_t too_few = 0, enough = most;
+// Returns the first step of recompute, up to `last`, that fits. Each recomputed block saves about the same
+// memory. So the search interpolates linearly between two known plans, and every third round bisects, in case
+// the interpolation makes no progress.
+std::optional<PlanChoice> Planner::first_step(int64_t batch_size, int64_t last, const Offload& offload,
+                                              int64_t limit) {
+  const auto at = [&](int64_t step) { return choice(batch_size, at_step(step), offload); };
+  const auto total = [&](int64_t step) { return at(step).plan.total(); };
+  int64_t too_few = 1, enough = last;
   if (total(enough) > limit) return std::nullopt;
-  if (total(too_few) <= limit) return choice(batch_size, too_few, offload);
+  for (const int64_t step : {0, 1})
+    if (step < enough && total(step) <= limit) return at(step);
   for (int round = 1; enough - too_few > 1; round++) {
     int64_t next = (too_few + enough) / 2;
     if (round % 3 != 0) {
@@ -134,20 +151,23 @@ std::optional<PlanChoice> Planner::fewest_blocks(int64_t batch_size, int64_t mos
     }
     (total(next) <= limit ? enough : too_few) = next;
   }
-  return choice(batch_size, enough, offload);
+  return at(enough);
 }
 
-// Returns the largest number of recomputed blocks with which this batch size can still be cheaper than
-// `best`; below 0 if there is none. What it moves is not known before it is planned, and counts as nothing.
-int64_t Planner::most_worthwhile(int64_t batch_size, const std::optional<PlanChoice>& best) {
-  if (!best) return shape().num_blocks;
+// Returns the last step of recompute with which this batch size can still be cheaper than `best`; below 0 if
+// there is none. What it moves is not known before it is planned, and counts as nothing.
+int64_t Planner::last_worthwhile(int64_t batch_size, const std::optional<PlanChoice>& best) {
+  int64_t step = last_step();
+  if (!best) return step;
   MemoryPlan plan = best->plan;
   plan.batch_size = batch_size;
   plan.offloaded = {};
-  for (plan.recompute_blocks = shape().num_blocks; plan.recompute_blocks >= 0; plan.recompute_blocks--) {
+  for (; step >= 0; step--) {
+    plan.recompute_blocks = at_step(step).of(shape().num_blocks);
+    plan.light = step > 0;
     if (seconds(plan) < seconds(best->plan)) break;
   }
-  return plan.recompute_blocks;
+  return step;
 }
 
 std::optional<PlanChoice> Planner::cheapest(int64_t limit, bool whatever) {
@@ -157,27 +177,27 @@ std::optional<PlanChoice> Planner::cheapest(int64_t limit, bool whatever) {
   return std::nullopt;
 }
 
-// A larger micro-batch needs more memory, and is cheaper with the same blocks. So if blocks can be chosen,
+// A larger micro-batch needs more memory, and is cheaper with the same recompute. So if that can be chosen,
 // the largest size without recompute is tried first, and then larger ones as long as they can still be
 // cheaper.
 std::optional<PlanChoice> Planner::cheapest_with(const Offload& offload, int64_t limit, bool whatever) {
   const Recompute& recompute = config_.memory.gradient_checkpointing;
   std::vector<int64_t> sizes{int64_t{config_.training.batch_size}};
   if (whatever || config_.training.batch_size.is_automatic()) sizes = batch_sizes();
-  const auto fitting = [&](int64_t blocks) {
+  const auto fitting = [&](const Recompute& with) {
     return std::ranges::partition_point(
-        sizes, [&](int64_t size) { return choice(size, blocks, offload).plan.total() <= limit; });
+        sizes, [&](int64_t size) { return choice(size, with, offload).plan.total() <= limit; });
   };
-  const bool choose_blocks = whatever || recompute.is_automatic();
-  const int64_t fewest = choose_blocks ? 0 : recompute.of(shape().num_blocks);
+  const bool choose = whatever || recompute.is_automatic();
+  const Recompute least = choose ? Recompute(false) : recompute;
   std::optional<PlanChoice> best;
-  const auto end = fitting(fewest);
-  if (end != sizes.begin()) best = choice(*std::prev(end), fewest, offload);
-  if (!choose_blocks) return best;
-  for (auto size = std::max(end, fitting(shape().num_blocks)); size != end;) {
-    const int64_t most = most_worthwhile(*--size, best);
-    if (most <= 0) continue;
-    const std::optional<PlanChoice> found = fewest_blocks(*size, most, offload, limit);
+  const auto end = fitting(least);
+  if (end != sizes.begin()) best = choice(*std::prev(end), least, offload);
+  if (!choose) return best;
+  for (auto size = std::max(end, fitting(true)); size != end;) {
+    const int64_t last = last_worthwhile(*--size, best);
+    if (last <= 0) continue;
+    const std::optional<PlanChoice> found = first_step(*size, last, offload, limit);
     if (found && (!best || found->cost < best->cost)) best = found;
   }
   return best;
@@ -186,7 +206,7 @@ std::optional<PlanChoice> Planner::cheapest_with(const Offload& offload, int64_t
 Config Planner::with(const PlanChoice& choice) const {
   Config config = config_;
   config.training.batch_size = choice.plan.batch_size;
-  config.memory.gradient_checkpointing = Recompute::blocks(choice.plan.recompute_blocks);
+  config.memory.gradient_checkpointing = choice.plan.recompute_setting();
   config.memory.offload = choice.plan.offload;
   return config;
 }

@@ -113,8 +113,7 @@ StepResult Trainer::step(const EffectiveBatch& given, const StepCuts* replay) {
 // Completes the result, and updates what later steps use.
 void Trainer::end_step(const EffectiveBatch& batch, const MicroBatchSplit& split, OomRecovery& recovery,
                        StepResult& result) {
-  const int64_t every = config_.memory.empty_cache_steps;
-  if (every > 0 && steps_ % every == 0) empty_cache(device_);
+  cache_watch_.after_step(config_.memory.empty_cache_steps, device_);
   for (const std::vector<int64_t>& slots : split.micro_batches)
     result.cuts.push_back(static_cast<int64_t>(slots.size()));
   result.packed_budget = split.packed_budget;
@@ -216,6 +215,7 @@ TermSums Trainer::run_passes(const EffectiveBatch& batch, const MicroBatchSplit&
   gradients_.clear();
   ForwardContext context = step_context();
   context.recompute_blocks = split.recomputed_blocks;
+  context.light = split.recomputed_blocks > 0 || config_.memory.gradient_checkpointing.is_light();
   const double normaliser = objective_->normaliser(batch.samples, split.encoder_decoder);
   const at::Tensor seed =
       at::full({}, mean_of(1.0, normaliser), at::TensorOptions().device(device_).dtype(at::kFloat));

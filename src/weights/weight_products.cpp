@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "ops/matmul.h"
+#include "weights/fp8_products.h"
 
 namespace trainer {
 namespace {
@@ -34,7 +35,20 @@ at::Tensor times(const at::Tensor& x, const Weight& w, at::ScalarType type) {
 
 void times_into(at::Tensor& sum, const at::Tensor& x, const Weight& w, at::ScalarType type) {
   if (w.is_tensor()) return times_into(sum, x, w.materialize(type));
+  if (const Fp8Tensor* const fp8 = multiplied_in_fp8(x, w)) {
+    const at::Tensor product = fp8_times(x, *fp8);
+    sum = sum.defined() ? sum.add_(product) : product;
+    return;
+  }
   times_into(sum, x, rows_of(w, x, type));
+}
+
+void add_times_transposed(const at::Tensor& sum, const at::Tensor& x, const Weight& w) {
+  if (const Fp8Tensor* const fp8 = multiplied_in_fp8(x, w)) {
+    sum.add_(fp8_times_transposed(x, *fp8));
+  } else {
+    sum.addmm_(x, w.materialize(x.scalar_type()).t());
+  }
 }
 
 }  // namespace trainer

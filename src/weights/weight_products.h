@@ -13,5 +13,7 @@ namespace trainer {
 at::Tensor times_transposed(const at::Tensor& x, const Weight& w, at::ScalarType type);  // x w^T
 at::Tensor times(const at::Tensor& x, const Weight& w, at::ScalarType type);             // x w
 void times_into(at::Tensor& sum, const at::Tensor& x, const Weight& w, at::ScalarType type);
+// sum += x w^T, for a sum that is there, on a GPU.
+void add_times_transposed(const at::Tensor& sum, const at::Tensor& x, const Weight& w);
 
 }  // namespace trainer

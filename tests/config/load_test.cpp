@@ -2,6 +2,7 @@
 #include "trainer/config/load.h"
 
 #include <fstream>
+#include <sstream>
 
 #include <gtest/gtest.h>
 
@@ -39,6 +40,25 @@ TEST_F(LoadConfig, WithoutAFileHasTheDefaults) {
   EXPECT_EQ(config.optimizer.learning_rate, 1e-5);
   EXPECT_EQ(config.device, "auto");
   EXPECT_FALSE(config.lora);
+}
+
+// Each form is read, and written so that it is read again.
+TEST_F(LoadConfig, ReadsWhatIsRecomputed) {
+  const std::vector<std::pair<std::string, Recompute>> forms{
+      {"false", false}, {"light", Recompute::light()},    {"3", Recompute::blocks(3)},
+      {"true", true},   {"auto", Recompute::automatic()}, {"fit", Recompute::if_needed()}};
+  for (const auto& [text, recompute] : forms) {
+    const Config config = with({"memory.gradient_checkpointing=" + text});
+    EXPECT_EQ(config.memory.gradient_checkpointing, recompute) << text;
+    std::ostringstream written;
+    write_yaml(config, written);
+    EXPECT_EQ(load(written.str()).memory.gradient_checkpointing, recompute) << text;
+  }
+  EXPECT_EQ(Recompute::light().of(12), 0);
+  EXPECT_TRUE(Recompute::light().is_light());
+  EXPECT_TRUE(Recompute::blocks(1).is_light());
+  EXPECT_FALSE(Recompute(false).is_light());
+  EXPECT_FALSE(Recompute::if_needed().is_light());
 }
 
 TEST_F(LoadConfig, ReadsEveryTypeOfValue) {

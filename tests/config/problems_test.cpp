@@ -169,7 +169,7 @@ TEST_F(ConfigProblems, WrongTypesNameWhatWasExpectedAndFound) {
   EXPECT_TRUE(contains(message("optimizer: {learning_rate: [1]}\n"), "expected a number, found a list"));
   EXPECT_TRUE(contains(message("optimizer: {weight_decay: .nan}\n"), "expected a number, found '.nan'"));
   EXPECT_TRUE(contains(message("memory: {gradient_checkpointing: yes}\n"),
-                       "expected true, false, fit, auto or an integer, found 'yes'"));
+                       "expected true, false, light, fit, auto or an integer, found 'yes'"));
   EXPECT_TRUE(contains(message("model: {path: {a: b}}\n"), "expected text, found a mapping"));
   EXPECT_TRUE(contains(message("data: {train: [[a]]}\n"),
                        "expected a path, a list of paths or of {path: PATH, weight: NUMBER}, found a list"));

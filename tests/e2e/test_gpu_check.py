@@ -159,7 +159,7 @@ class GpuCheck(EndToEnd):
             if first > 12:
                 break
             names.append(stage.name)
-        self.assertGreater(set(names), {"unit-tests", "8b-lora", "8b-peer", "8b-liger", "t5xl-lora", "t5xl-full", "8b-repeat"})
+        self.assertGreater(set(names), {"unit-tests", "8b-lora", "8b-light", "8b-peer", "8b-liger", "t5xl-lora", "t5xl-full", "8b-repeat"})
         self.assertEqual(sorted(stage.name for stage in stages.ALL), sorted({stage.name for stage in stages.ALL}), "each once")
 
     def carry_out_all(self, several, minutes, last):

@@ -106,6 +106,8 @@ class Plan(EndToEnd):
         totals = {(row["batch_size"], row["recompute_blocks"]): row["total"] for row in plan["search"]}
         self.assertLess(totals[1, 28], totals[1, 0])
         self.assertLess(totals[1, 28], totals[32, 28])
+        kept = {(row["batch_size"], row["light"]): row["total"] for row in plan["search"] if row["recompute_blocks"] == 0}
+        self.assertLess(kept[8, True], kept[8, False])
         small, large = plan["gpus"]
         self.assertIsNone(small["fastest"])
         self.assertTrue(large["fits"])

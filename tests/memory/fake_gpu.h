@@ -12,6 +12,8 @@ class FakeGpus final : public GpuAllocator {
   struct Gpu {
     int64_t free = 0, total = 0, reserved = 0;
     double fraction = 1;
+    int64_t allocated = 0, peak = 0;  // of tensors
+    int64_t emptied = 0;              // how often the cache was given back
   };
   std::array<Gpu, 2> gpus{};
 
@@ -26,15 +28,22 @@ class FakeGpus final : public GpuAllocator {
   c10::DataPtr allocate(size_t) override { return {nullptr, c10::Device(c10::kCUDA, 0)}; }
   void copy_data(void*, const void*, size_t) const override {}
   bool initialized() override { return true; }
-  void emptyCache(c10::MempoolId_t) override {}
+  void emptyCache(c10::MempoolId_t) override {
+    for (Gpu& gpu : gpus) {
+      gpu.reserved = gpu.allocated;
+      gpu.emptied++;
+    }
+  }
   void recordStream(const c10::DataPtr&, c10::Stream) override {}
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
     c10::CachingDeviceAllocator::DeviceStats stats;
     stats.reserved_bytes[0].current = of(device).reserved;
+    stats.allocated_bytes[0].current = of(device).allocated;
+    stats.allocated_bytes[0].peak = of(device).peak;
     return stats;
   }
   void resetAccumulatedStats(c10::DeviceIndex) override {}
-  void resetPeakStats(c10::DeviceIndex) override {}
+  void resetPeakStats(c10::DeviceIndex device) override { of(device).peak = of(device).allocated; }
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
     return {of(device).free, of(device).total};
   }

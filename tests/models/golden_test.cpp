@@ -66,6 +66,23 @@ TEST_P(GoldenTest, RecomputingEveryBlockGivesTheSameBitsWithDropoutOn) {
   }
 }
 
+TEST_P(GoldenTest, MakingQuickOperatorsAgainGivesTheSameBitsWithDropoutOn) {
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    const Golden golden(GetParam(), type);
+    golden.model->set_dropout(0.1);
+    ForwardContext context = context_for(*golden.model);
+    context.training = true;
+    context.random_key = 7;
+    const auto kept = golden.gradients(golden.one_cut(), context);
+    context.light = true;
+    for (const int64_t blocks : {0, 1}) {
+      context.recompute_blocks = blocks;
+      for (const auto& [name, gradient] : golden.gradients(golden.one_cut(), context))
+        EXPECT_TRUE(gradient.equal(kept.at(name))) << name << " " << blocks;
+    }
+  }
+}
+
 TEST_P(GoldenTest, DropoutDoesNotDependOnTheCut) {
   const Golden golden(GetParam());
   golden.model->set_dropout(0.2);

@@ -45,6 +45,19 @@ TEST_P(GoldenOnAnEmulatedGpu, RecomputingEveryBlockGivesTheSameBitsWithDropoutOn
   }
 }
 
+TEST_P(GoldenOnAnEmulatedGpu, MakingQuickOperatorsAgainGivesTheSameBitsWithDropoutOn) {
+  const Golden golden(GetParam());
+  golden.model->set_dropout(0.1);
+  ForwardContext context = training_context();
+  context.training = true;
+  context.random_key = 7;
+  const auto kept = golden.gradients(golden.one_cut(), context);
+  context.light = true;
+  for (const auto& [name, gradient] : golden.gradients(golden.one_cut(), context)) {
+    EXPECT_TRUE(gradient.equal(kept.at(name))) << name;
+  }
+}
+
 int64_t files_used(const std::vector<std::string>& used, const std::string& file) {
   return std::count_if(used.begin(), used.end(),
                        [&](const std::string& name) { return name.starts_with(file + " "); });

@@ -45,6 +45,16 @@ TEST_P(Packing, RecomputingEveryBlockGivesTheSameBits) {
     EXPECT_TRUE(gradient.equal(kept.at(name))) << name;
 }
 
+TEST_P(Packing, MakingQuickOperatorsAgainGivesTheSameBits) {
+  Golden golden(GetParam());
+  golden.packing = true;
+  ForwardContext context = training_context();
+  const auto kept = golden.gradients(golden.one_cut(), context);
+  context.light = true;
+  for (const auto& [name, gradient] : golden.gradients(golden.one_cut(), context))
+    EXPECT_TRUE(gradient.equal(kept.at(name))) << name;
+}
+
 TEST_P(Packing, Bf16IsAsCloseToFp32AsTransformersIs) {
   Golden golden(GetParam(), at::kBFloat16);
   golden.packing = true;

@@ -77,18 +77,63 @@ TEST(GpuPlan, CountsAnEvaluationInLargerMicroBatches) {
   EXPECT_GT(peak(), 2 * without);
 }
 
-TEST(GpuPlan, HasSmallerChunksOfLogitsWhereEveryBlockIsRecomputed) {
+TEST(GpuPlan, HasSmallerChunksOfLogitsWhereMoreIsRecomputed) {
   Config config;
   config.lora.emplace();
   config.training.batch_size = 8;
   config.data.max_length = 512;
-  const auto loss = [&](int64_t blocks) {
-    config.memory.gradient_checkpointing = Recompute::blocks(blocks);
+  const auto loss = [&](const Recompute& recompute) {
+    config.memory.gradient_checkpointing = recompute;
     return plan_of(config, c10::kCUDA, at::kBFloat16, 100'000).loss;
   };
   constexpr int64_t row = 100'000 * 4;
-  EXPECT_GT(loss(3), 1000 * row);
-  EXPECT_LT(loss(4), 350 * row);  // 128 MB are 335 rows
+  EXPECT_GT(loss(false), 1000 * row);
+  for (const Recompute& some : {Recompute::light(), Recompute::blocks(3)}) {
+    EXPECT_GT(loss(some), 500 * row);
+    EXPECT_LT(loss(some), 530 * row);
+  }
+  EXPECT_LT(loss(true), 350 * row);  // 128 MB are 335 rows
+}
+
+// Kept for each token and layer of Qwen3-8B with adapters on all layers: the table in
+// docs/dev/activations.md.
+TEST(GpuPlan, KeepsWhatTheDocumentationSays) {
+  const test::TemporaryDirectory directory;
+  const auto kept = [&](int64_t layers, const Recompute& recompute, const char* type) {
+    nlohmann::json qwen3{{"model_type", type},
+                         {"vocab_size", 1024},
+                         {"hidden_size", 4096},
+                         {"intermediate_size", 12288},
+                         {"num_attention_heads", 32},
+                         {"num_key_value_heads", 8},
+                         {"head_dim", 128},
+                         {"hidden_act", "silu"},
+                         {"max_position_embeddings", 4096},
+                         {"rms_norm_eps", 1e-6},
+                         {"rope_theta", 10000.0},
+                         {"tie_word_embeddings", false},
+                         {"num_hidden_layers", layers}};
+    std::ofstream(directory.path() / "config.json") << qwen3.dump();
+    Config config;
+    config.lora.emplace();
+    config.training.effective_batch_size = 2;
+    config.training.batch_size = 2;
+    config.data.max_length = 2048;
+    config.memory.gradient_checkpointing = recompute;
+    PlanTarget target;
+    target.device = c10::kCUDA;
+    target.dtype = at::kBFloat16;
+    return static_cast<double>(plan_memory(config, directory.path(), target).activations);
+  };
+  const auto of_a_layer = [&](const Recompute& recompute, const char* type) {
+    return (kept(6, recompute, type) - kept(4, recompute, type)) / (2 * 4096.0);
+  };
+  EXPECT_NEAR(of_a_layer(false, "qwen3"), 137'736, 1000);
+  EXPECT_NEAR(of_a_layer(Recompute::light(), "qwen3"), 86'536, 1000);
+  // Without norms of queries and keys: the rotated ones and values of their own, in place of all that are
+  // raw.
+  EXPECT_NEAR(of_a_layer(false, "llama"), 127'336, 1000);
+  EXPECT_NEAR(of_a_layer(Recompute::light(), "llama"), 86'376, 1000);
 }
 
 }  // namespace

@@ -28,7 +28,8 @@ namespace fs = std::filesystem;
 struct CountedStep {
   std::string name, model;
   int64_t rows = 2, length = 2048;
-  bool lora = true, recompute = false;
+  bool lora = true;
+  Recompute recompute = false;
   double dropout = 0.0;
 };
 
@@ -36,6 +37,7 @@ struct CountedStep {
 const std::vector<CountedStep>& counted_steps() {
   static const std::vector<CountedStep> steps{
       {"Qwen3-8B, LoRA, 2 x 2048", "qwen3-8b"},
+      {"the same, light", "qwen3-8b", 2, 2048, true, Recompute::light()},
       {"the same, recomputed", "qwen3-8b", 2, 2048, true, true},
       {"Llama-3.1-8B, LoRA, dropout 0.05, 2 x 2048", "llama-3.1-8b", 2, 2048, true, false, 0.05},
       {"Qwen2.5-0.5B, all weights, 4 x 1024", "qwen2.5-0.5b", 4, 1024, false},

@@ -1,8 +1,10 @@
-// The memory plan, compared with what the same steps really take.
+// The memory plan, compared with what the same steps really take. It has over 400 lines because families and
+// variants of a configuration are rows of one grid.
 #include "trainer/training/plan.h"
 
 #include <algorithm>
 #include <fstream>
+#include <limits>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -257,6 +259,33 @@ const std::vector<Variant>& variants() {
          c.data.packing = true;
          c.data.max_length = 200;
        }},
+      {"full_fp32_light", at::kFloat,
+       [](Config& c) {
+         c.memory.gradient_checkpointing = Recompute::light();
+         c.training.effective_batch_size = 4;
+       }},
+      {"lora_fp32_light", at::kFloat,
+       [](Config& c) {
+         c.lora.emplace();
+         c.lora->lora_dropout = 0.1;
+         c.memory.gradient_checkpointing = Recompute::light();
+       }},
+      {"lora_bf16_light_packed", at::kBFloat16,
+       [](Config& c) {
+         c.lora.emplace();
+         c.memory.gradient_checkpointing = Recompute::light();
+         c.data.packing = true;
+       }},
+      {"lora_fp32_one_block", at::kFloat,
+       [](Config& c) {
+         c.lora.emplace();
+         c.memory.gradient_checkpointing = Recompute::blocks(1);
+       }},
+      {"lora_fp32_one_target", at::kFloat,
+       [](Config& c) {
+         c.lora.emplace().target_modules = R"(.*\.(q|q_proj|qkv_proj))";
+         c.training.batch_size = 3;
+       }},
   };
   return list;
 }
@@ -343,6 +372,32 @@ MemoryPlan plan_of(const Json& model, const Config& config = {}) {
   const test::TemporaryDirectory directory;
   std::ofstream(directory.path() / "config.json") << model.dump();
   return plan_memory(config, directory.path(), {});
+}
+
+// Each step of recompute takes less memory than the one before it, by the plan and measured.
+TEST(Plan, StepsOfRecomputeTakeLessAndLess) {
+  const test::TemporaryDirectory directory;
+  for (const Json& model :
+       {decoder({{"model_type", "qwen3"}, {"head_dim", 64}}), decoder(Json::object()), t5(Json::object())}) {
+    std::ofstream(directory.path() / "config.json") << model.dump();
+    Config config;
+    config.lora.emplace();
+    config.training.effective_batch_size = 4;
+    config.training.batch_size = 4;
+    config.data.max_length = config.data.max_source_length = config.data.max_target_length = 128;
+    int64_t planned = std::numeric_limits<int64_t>::max(), measured = planned;
+    for (const Recompute& recompute : {Recompute(false), Recompute::light(), Recompute::blocks(1),
+                                       Recompute::blocks(2), Recompute(true)}) {
+      config.memory.gradient_checkpointing = recompute;
+      const MemoryPlan plan = plan_memory(config, directory.path(), {});
+      const int64_t real = measured_peak(config, directory.path(), at::kFloat);
+      EXPECT_LT(plan.peak(), planned) << model["model_type"] << " " << plan.recompute_blocks;
+      EXPECT_LT(real, measured) << model["model_type"] << " " << plan.recompute_blocks;
+      EXPECT_TRUE(plan.recompute_setting() == recompute || recompute == Recompute(true));
+      planned = plan.peak();
+      measured = real;
+    }
+  }
 }
 
 TEST(Plan, FollowsTheModel) {

@@ -47,6 +47,8 @@ TEST(Planner, ChoosesTheFastestThatFits) {
       const PlanChoice& other = planner.choice(size, blocks);
       EXPECT_TRUE(other.plan.total() > limit || other.cost >= between->cost) << size << " " << blocks;
     }
+    const PlanChoice& light = planner.choice(size, Recompute::light(), {});
+    EXPECT_TRUE(light.plan.total() > limit || light.cost >= between->cost) << size;
   }
   const Config chosen = planner.with(*between);
   EXPECT_EQ(chosen.effective_batch_size(), 16);
@@ -54,6 +56,28 @@ TEST(Planner, ChoosesTheFastestThatFits) {
 
   EXPECT_TRUE(planner.cheapest(smallest.total(), false));
   EXPECT_FALSE(planner.cheapest(smallest.total() - 1, false));
+}
+
+// A little more memory than a step without anything that is quick to compute: that is what is made again.
+TEST(Planner, MakesQuickOperatorsAgainBeforeItRecomputesBlocks) {
+  const test::TemporaryDirectory directory;
+  write_model(directory.path());
+  Config config;
+  config.lora.emplace();
+  config.training.effective_batch_size = 4;
+  config.training.batch_size = 4;
+  config.memory.gradient_checkpointing = Recompute::automatic();
+  Planner planner(config, directory.path(), {});
+  const MemoryPlan nothing = planner.choice(4, 0).plan,
+                   light = planner.choice(4, Recompute::light(), {}).plan;
+  ASSERT_LT(light.total(), nothing.total());
+  EXPECT_EQ(planner.cheapest(nothing.total(), false).value().plan.recompute_setting(), Recompute(false));
+  for (const int64_t limit : {nothing.total() - 1, light.total()})
+    EXPECT_EQ(planner.cheapest(limit, false).value().plan.recompute_setting(), Recompute::light());
+  const PlanChoice blocks = planner.cheapest(light.total() - 1, false).value();
+  EXPECT_GT(blocks.plan.recompute_blocks, 0);
+  EXPECT_TRUE(blocks.plan.light);
+  EXPECT_GT(blocks.cost, planner.choice(4, Recompute::light(), {}).cost);
 }
 
 std::string yaml(const Config& config) {

@@ -97,9 +97,12 @@ TEST(Trainer, TheMicroBatchSizeDoesNotChangeTheUpdate) {
 
 TEST(Trainer, GradientCheckpointingChangesNoBit) {
   const auto kept = after_two_steps([](Config&) {});
-  for (const auto& [name, tensor] :
-       after_two_steps([](Config& c) { c.memory.gradient_checkpointing = true; })) {
-    EXPECT_TRUE(tensor.equal(kept.at(name))) << name;
+  for (const Recompute& recompute :
+       {Recompute::light(), Recompute::blocks(1), Recompute::blocks(3), Recompute(true)}) {
+    for (const auto& [name, tensor] :
+         after_two_steps([&](Config& c) { c.memory.gradient_checkpointing = recompute; })) {
+      EXPECT_TRUE(tensor.equal(kept.at(name))) << name;
+    }
   }
 }
 

@@ -82,13 +82,16 @@ class CountOrAll {
   int64_t count_;
 };
 
-// The number of blocks, from the first, that are recomputed in the backward pass: none (false), all (true), a
-// number, or as many as the memory plan needs (`auto`). Or `fit`: none, unless that would not fit.
+// What the backward pass computes again, in steps of which each takes less memory and more time than the one
+// before: nothing (false), what is quick to compute (`light`), all within a number of blocks, from the first,
+// and in the others what is quick, all within all blocks (true). Or as much as the memory plan needs
+// (`auto`), or `fit`: nothing, unless that would not fit.
 class Recompute {
  public:
   template <std::same_as<bool> Bool>
   constexpr Recompute(Bool all) : blocks_(all ? kAll : 0) {}
   static constexpr Recompute blocks(int64_t count) { return Recompute(count); }
+  static constexpr Recompute light() { return Recompute(kLight); }
   static constexpr Recompute automatic() { return Recompute(kAutomatic); }
   static constexpr Recompute if_needed() { return Recompute(kIfNeeded); }
   constexpr bool is_automatic() const { return blocks_ == kAutomatic; }
@@ -96,12 +99,15 @@ class Recompute {
   // Returns the number of recomputed blocks for a model with `num_blocks`; all of them when `auto`, none when
   // `fit`.
   constexpr int64_t of(int64_t num_blocks) const {
-    return is_automatic() ? num_blocks : gives_way() ? 0 : std::min(blocks_, num_blocks);
+    return is_automatic() ? num_blocks : std::clamp<int64_t>(blocks_, 0, num_blocks);
   }
-  constexpr bool operator==(const Recompute&) const = default;
+  // Returns whether blocks that are not recomputed are `light`.
+  constexpr bool is_light() const { return blocks_ == kLight || blocks_ > 0 || is_automatic(); }
+  constexpr auto operator<=>(const Recompute&) const = default;
 
  private:
-  static constexpr int64_t kAll = std::numeric_limits<int64_t>::max(), kAutomatic = -1, kIfNeeded = -2;
+  static constexpr int64_t kAll = std::numeric_limits<int64_t>::max(), kAutomatic = -1, kIfNeeded = -2,
+                           kLight = -3;
   explicit constexpr Recompute(int64_t blocks) : blocks_(blocks) {}
   int64_t blocks_;
 };

@@ -46,9 +46,10 @@ class Model : public Module {
   virtual const OutputHead& head() const = 0;
 
   // Returns the sum of the token losses of the micro-batch (all of its supervised tokens), each times its
-  // weight. The options soft_cap and small_chunks are the model's own.
+  // weight. The options soft_cap and chunk_rows are the model's own.
   LossSum loss(const MicroBatch& batch, const ForwardContext& context, LossOptions options = {}) const {
-    options.small_chunks = context.recompute_blocks >= num_blocks();  // memory matters more than time
+    // With 1,024 rows the products outweigh reading the weight. Where memory matters more, there are fewer.
+    options.chunk_rows = context.recompute_blocks >= num_blocks() ? 1 : context.light ? 512 : 1024;
     return head().loss(supervised_states(batch, context), batch.supervised_labels, options,
                        batch.supervised_weights);
   }

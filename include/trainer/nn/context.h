@@ -17,6 +17,9 @@ struct ForwardContext {
   uint64_t random_key = 0;  // made of (seed, step); all dropout masks follow from it
   int64_t recompute_blocks =
       0;  // number of blocks, from the first, that keep only their input and run again in backward
+  // What a quick operator makes of kept tensors (norms' outputs, gates, rotated heads) is made again in
+  // backward instead of kept. Recomputed blocks keep it: there it lives for a short while only.
+  bool light = false;
   int64_t attention_chunk_bytes = int64_t{256} << 20;  // on a GPU (nn/attention.h)
   bool free_order = false;  // on a GPU, attention may sum in another order every time
   // A one-element leaf that requires grad. It makes autograd enter a recomputed block whose inputs need no
@@ -24,6 +27,13 @@ struct ForwardContext {
   at::Tensor anchor;
   // Stores the inputs of recomputed blocks; null: they stay on the device.
   std::shared_ptr<KeptInputs> kept_inputs;
+
+  // Returns the context in which a recomputed block runs.
+  ForwardContext in_recomputed_block() const {
+    ForwardContext context = *this;
+    context.light = false;
+    return context;
+  }
 };
 
 }  // namespace trainer

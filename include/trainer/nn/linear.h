@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "trainer/nn/context.h"
+#include "trainer/nn/layer_input.h"
 #include "trainer/nn/lora_options.h"
 #include "trainer/weights/module.h"
 
@@ -24,12 +25,12 @@ class Linear : public Module {
 
   // Takes x [..., in_features], returns [..., out_features]. row_keys [...] (one per row) are the keys of the
   // adapter's dropout.
-  at::Tensor forward(const at::Tensor& x, const at::Tensor& row_keys, const ForwardContext& context) const;
+  at::Tensor forward(const LayerInput& x, const at::Tensor& row_keys, const ForwardContext& context) const;
 
   // Runs several layers on the same input; returns their outputs in the order of `layers`. x is read once,
   // and its gradients are summed before rounding.
   static std::vector<at::Tensor> forward_together(const std::vector<const Linear*>& layers,
-                                                  const at::Tensor& x, const at::Tensor& row_keys,
+                                                  const LayerInput& x, const at::Tensor& row_keys,
                                                   const ForwardContext& context);
 
   // Adds the parameters lora_A.weight [r, in_features], lora_B.weight [out_features, r] and, depending on the

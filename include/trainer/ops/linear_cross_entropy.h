@@ -22,8 +22,9 @@ struct LossOptions {
   bool count_correct = false;    // LossSum::correct
   double soft_cap = 0.0;         // c: logits first become c tanh(logits / c) (Gemma 2; transformers,
                                  // final_logit_softcapping); 0: no cap
-  // On a GPU: chunks as small as on the CPU, which take less memory and a little more time.
-  bool small_chunks = false;
+  // On a GPU: the rows of a chunk of logits, or as many as on the CPU if that is more. Fewer take less memory
+  // and a little more time.
+  int64_t chunk_rows = 1024;
   // c: a token's loss grows by c * log(Z)^2, where Z is the sum of e^logit over the vocabulary, of the capped
   // logits if there is a cap (Chowdhery et al. 2022, PaLM, section 5; T5X). It keeps log(Z) near 0.
   double z_loss = 0.0;
@@ -35,8 +36,7 @@ struct LossOptions {
 // all are 1. It may be negative, and has no gradient itself. Logits are computed in chunks of rows; what
 // follows from them is computed in fp32. The gradients are computed in the same pass, so backward only scales
 // them. A chunk's logits take up to 128 MB on the CPU, or 192 MB in bf16 with built-in products
-// (ops/cpu_products.h). On a GPU a chunk has 1,024 rows or more, unless small_chunks or NoGradMode asks for
-// less.
+// (ops/cpu_products.h). On a GPU a chunk has chunk_rows rows or more, and as few as on the CPU in NoGradMode.
 LossSum linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
                              const LossOptions& options, const at::Tensor& row_weights = {});
 

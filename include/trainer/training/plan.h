@@ -48,6 +48,7 @@ struct MemoryPlan {
   OffloadedPlan offloaded;  // not part of the peak
 
   int64_t batch_size = 0, recompute_blocks = 0, num_blocks = 0;  // those of the plan
+  bool light = false;  // blocks that are not recomputed are light (Recompute)
   Offload offload;
   int64_t sample_tokens = 0;  // tokens of a full-length sample, source and target
 
@@ -56,6 +57,12 @@ struct MemoryPlan {
     return weights + adapters + gradients + optimizer_state + activations + recompute + loss + input + update;
   }
   int64_t total() const { return peak() + reserve; }
+  // Returns what is recomputed in backward.
+  Recompute recompute_setting() const {
+    return recompute_blocks > 0 ? Recompute::blocks(recompute_blocks)
+           : light              ? Recompute::light()
+                                : Recompute(false);
+  }
 
   struct Part {
     std::string name, key;  // "optimizer state", "optimizer_state"

@@ -1,5 +1,5 @@
-// Chooses what the configuration leaves open (auto): the samples of a micro-batch, the number of blocks that
-// are recomputed in backward, and what is offloaded.
+// Chooses what the configuration leaves open (auto): the samples of a micro-batch, what is recomputed in
+// backward, and what is offloaded.
 #pragma once
 
 #include <filesystem>
@@ -14,7 +14,7 @@
 
 namespace trainer {
 
-// A micro-batch size, a number of recomputed blocks and what is offloaded, with the memory that they need.
+// A micro-batch size, what is recomputed and what is offloaded, with the memory that they need.
 struct PlanChoice {
   MemoryPlan plan;
   // Estimated time of a step; 1 is without recompute and offload, and in one micro-batch.
@@ -28,10 +28,12 @@ class Planner {
   Planner(Config config, std::filesystem::path model, PlanTarget target,
           std::function<void()> after_plan = {});
 
-  // Returns the plan with this batch_size and this many recomputed blocks. The effective batch stays the
-  // same. Offloaded is what is given, else what the configuration says (auto: nothing).
-  const PlanChoice& choice(int64_t batch_size, int64_t recompute_blocks);
+  // Returns the plan with this batch_size and this recompute, or this many recomputed blocks (0: nothing is).
+  // The effective batch stays the same. Offloaded is what is given, else what the configuration says (auto:
+  // nothing).
+  const PlanChoice& choice(int64_t batch_size, const Recompute& recompute, const Offload& offload);
   const PlanChoice& choice(int64_t batch_size, int64_t recompute_blocks, const Offload& offload);
+  const PlanChoice& choice(int64_t batch_size, int64_t recompute_blocks);
   // Returns the plan of the configuration. What it leaves open is taken as batch_size 1, all blocks, and
   // all that auto may offload.
   const PlanChoice& as_configured();
@@ -41,9 +43,10 @@ class Planner {
   std::optional<PlanChoice> cheapest(int64_t limit, bool whatever);
   // Returns what may be offloaded, least first: what the configuration says, or what auto tries.
   std::vector<Offload> offload_sets() const;
-  // Return the batch sizes to choose from, and the numbers of blocks for a table (none, quarters, all).
+  // Return the batch sizes to choose from, and what may be recomputed, for a table (nothing, light, quarters
+  // of the blocks, all).
   std::vector<int64_t> batch_sizes() const;
-  std::vector<int64_t> block_counts();
+  std::vector<Recompute> recomputes();
 
   // Returns the configuration with this choice filled in.
   Config with(const PlanChoice& choice) const;
@@ -60,16 +63,19 @@ class Planner {
   const ModelShape& shape();
   double seconds_at_cost_1(const MemoryPlan& plan);
   std::optional<PlanChoice> cheapest_with(const Offload& offload, int64_t limit, bool whatever);
-  std::optional<PlanChoice> fewest_blocks(int64_t batch_size, int64_t most, const Offload& offload,
-                                          int64_t limit);
-  int64_t most_worthwhile(int64_t batch_size, const std::optional<PlanChoice>& best);
+  // The steps of recompute are numbered: 0 nothing, 1 light, then one block more each.
+  int64_t last_step() { return shape().num_blocks + 1; }
+  static Recompute at_step(int64_t step);
+  std::optional<PlanChoice> first_step(int64_t batch_size, int64_t last, const Offload& offload,
+                                       int64_t limit);
+  int64_t last_worthwhile(int64_t batch_size, const std::optional<PlanChoice>& best);
 
   Config config_;
   std::filesystem::path model_;
   PlanTarget target_;
   std::function<void()> after_plan_;
   std::optional<ModelShape> shape_;
-  std::map<std::tuple<int64_t, int64_t, Offload>, PlanChoice> made_;
+  std::map<std::tuple<int64_t, Recompute, Offload>, PlanChoice> made_;
 };
 
 struct FilledPlan {

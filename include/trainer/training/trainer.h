@@ -14,6 +14,7 @@
 
 #include "trainer/config/config.h"
 #include "trainer/data/sample.h"
+#include "trainer/memory/cache_watch.h"
 #include "trainer/memory/thrash_watch.h"
 #include "trainer/models/model.h"
 #include "trainer/optim/gradients.h"
@@ -173,6 +174,7 @@ class Trainer {
   at::Tensor anchor_;  // ForwardContext::anchor
   BatchBudgets budgets_;
   ThrashWatch thrash_watch_;
+  CacheWatch cache_watch_;
   RecoveryListener listener_;
 };
 
