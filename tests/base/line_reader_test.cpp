@@ -12,6 +12,7 @@
 #include <termios.h>
 #include <unistd.h>
 #include <utility>
+#include <utmp.h>
 
 #include <gtest/gtest.h>
 
@@ -67,9 +68,16 @@ class Typist {
  public:
   explicit Typist(const char* libedit = "libedit.so.2", void (*process)(const char*) = read_lines) {
     const winsize size{24, 40, 0, 0};
-    child_ = ::forkpty(&terminal_, nullptr, nullptr, &size);
-    if (child_ == 0) process(libedit);
-    ::tcgetattr(terminal_, &settings_);
+    int end = -1;
+    ::openpty(&terminal_, &end, nullptr, nullptr, &size);
+    ::tcgetattr(end, &settings_);  // before the process can change them
+    child_ = ::fork();
+    if (child_ == 0) {
+      ::close(terminal_);
+      ::login_tty(end);
+      process(libedit);
+    }
+    ::close(end);
   }
   ~Typist() {
     if (child_ > 0) end_by(SIGKILL);
