@@ -22,14 +22,15 @@ def programs():
             yield command, shlex.split(command.text)[1:]
 
 
-class Tutorial(EndToEnd):
-    family = "qwen2"
+class Page(EndToEnd):
+    """Runs the commands of a page, with a tiny model of this name."""
 
-    def run_page(self, page, *made):
+    def run_page(self, page, name, *made):
         place = self.scratch / page
-        model = place / "Qwen" / "Qwen2.5-0.5B-Instruct"
+        model = place / name
         shutil.copytree(self.model, model)
-        (model / "chat_template.jinja").write_text(TEMPLATE)
+        if self.family == "qwen2":
+            (model / "chat_template.jinja").write_text(TEMPLATE)
         (place / "bin").mkdir()
         (place / "bin" / "trainer").symlink_to(TRAINER)
         script = "\n".join(body for name, _, kind, body in blocks() if name == f"docs/{page}.md" and kind == "sh")
@@ -42,12 +43,25 @@ class Tutorial(EndToEnd):
         for name in made:
             self.assertTrue((place / name).exists(), name)
 
+
+class Tutorial(Page):
+    family = "qwen2"
+
     def test_it_runs_as_written(self):
-        self.run_page("tutorial", "runs/shop/adapter_model.safetensors", "shop-merged/model.safetensors", "shop.gguf",
-                      "shop-lora.gguf", "base.gguf", "Modelfile")
+        self.run_page("tutorial", "Qwen/Qwen2.5-0.5B-Instruct", "runs/shop/adapter_model.safetensors",
+                      "shop-merged/model.safetensors", "shop.gguf", "shop-lora.gguf", "base.gguf", "Modelfile")
 
     def test_that_of_preferences_runs_as_written(self):
-        self.run_page("tutorial-preferences", "runs/shop/adapter_model.safetensors", "before.jsonl", "after.jsonl")
+        self.run_page("tutorial-preferences", "Qwen/Qwen2.5-0.5B-Instruct", "runs/shop/adapter_model.safetensors",
+                      "before.jsonl", "after.jsonl")
+
+
+class TranslationTutorial(Page):
+    family = "t5"
+
+    def test_it_runs_as_written(self):
+        self.run_page("tutorial-translation", "google/flan-t5-base", "runs/translate/model.safetensors", "answers.jsonl",
+                      "beams.jsonl", "translate-fp32/model.safetensors")
 
 
 class Commands(unittest.TestCase):
