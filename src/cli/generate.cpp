@@ -58,6 +58,12 @@ void add_choices(CLI::App& command, GenerateOptions& options, bool& greedy) {
          "No sequence of this many tokens occurs twice")
       ->check(CLI::NonNegativeNumber);
   number("--num-beams", options.num_beams, "Beam search with this many beams")->check(CLI::Range(1, 1000));
+  number("--num-beam-groups", options.num_beam_groups,
+         "Diverse beams: this many groups, of which each avoids the tokens of those before it")
+      ->check(CLI::Range(1, 1000));
+  number("--diversity-penalty", options.diversity_penalty,
+         "Diverse beams: what a token costs that other groups have taken, such as 1.0")
+      ->check(CLI::NonNegativeNumber);
   number("--length-penalty", options.length_penalty, "Beam search: above 0 prefers longer answers");
   command.add_option("--early-stopping", options.early_stopping, "Beam search: true, false or never")
       ->type_name("WHEN")

@@ -55,6 +55,8 @@ void apply(const GenerateOptions& options, GenerationConfig& config) {
   set(config.repetition_penalty, options.repetition_penalty);
   set(config.no_repeat_ngram_size, options.no_repeat_ngram_size);
   set(config.num_beams, options.num_beams);
+  set(config.num_beam_groups, options.num_beam_groups);
+  set(config.diversity_penalty, options.diversity_penalty);
   set(config.num_return_sequences, options.num_return_sequences);
   set(config.length_penalty, options.length_penalty);
   if (options.early_stopping == "true") config.early_stopping = EarlyStopping::yes;

@@ -45,8 +45,8 @@ struct GenerateOptions {
   int64_t seed = 42;
   std::optional<double> repetition_penalty;
   std::optional<int64_t> no_repeat_ngram_size;
-  std::optional<int64_t> num_beams, num_return_sequences;
-  std::optional<double> length_penalty;
+  std::optional<int64_t> num_beams, num_beam_groups, num_return_sequences;
+  std::optional<double> length_penalty, diversity_penalty;
   std::string early_stopping;  // true, false or never
   std::vector<std::string> stop;
   std::string forced_first;  // the token that answers begin with; empty: any

@@ -19,6 +19,15 @@ namespace {
 void check(const GenerationConfig& config) {
   if (config.num_beams > 1 && config.num_return_sequences > config.num_beams)
     throw ConfigError("num_return_sequences must not be above num_beams");
+  if (config.num_beams % config.num_beam_groups != 0)
+    throw ConfigError(concat("num_beams ", config.num_beams, " cannot be divided into ",
+                             config.num_beam_groups, " groups of the same size (num_beam_groups)"));
+  if ((config.num_beam_groups > 1) != (config.diversity_penalty > 0))
+    throw ConfigError(
+        "num_beam_groups above 1 and diversity_penalty above 0 need each other: without the penalty all groups "
+        "find the same");
+  if (config.num_beam_groups > 1 && config.do_sample)
+    throw ConfigError("beams that are sampled have no groups: leave out num_beam_groups");
   if (config.num_beams == 1 && !config.do_sample && config.num_return_sequences > 1)
     throw ConfigError(
         "num_return_sequences above 1 needs sampling or beams: greedy decoding gives only one answer");

@@ -24,8 +24,6 @@ constexpr const char* kFile = "generation_config.json";
 
 // Ways of generating, and changes to the scores, that are not supported, with the value that changes nothing.
 const std::pair<std::string_view, json> kRefused[]{{"penalty_alpha", 0.0},
-                                                   {"num_beam_groups", 1},
-                                                   {"diversity_penalty", 0.0},
                                                    {"constraints", nullptr},
                                                    {"force_words_ids", nullptr},
                                                    {"dola_layers", nullptr},
@@ -197,6 +195,8 @@ void read_values(const Reader& file, GenerationConfig& out) {
   file.read("repetition_penalty", out.repetition_penalty, 0, kNoLimit, /*open=*/true);
   file.read("no_repeat_ngram_size", out.no_repeat_ngram_size, 0, kMostTokens);
   file.read("num_beams", out.num_beams, 1, kMostSequences);
+  file.read("num_beam_groups", out.num_beam_groups, 1, kMostSequences);
+  file.read("diversity_penalty", out.diversity_penalty, 0, kNoLimit, /*open=*/false);
   file.read("length_penalty", out.length_penalty, -kNoLimit, kNoLimit, /*open=*/false);
   file.read("early_stopping", out.early_stopping);
   file.read("num_return_sequences", out.num_return_sequences, 1, kMostSequences);

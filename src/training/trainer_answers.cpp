@@ -119,7 +119,7 @@ Trainer::Begun Trainer::begin_with_answers(MicroBatch micro, const ForwardContex
   }
   const at::Tensor states = model_.supervised_states(micro, context);
   LossOptions options;
-  options.small_chunks = context.recompute_blocks >= model_.num_blocks();
+  options.chunk_rows = model_.chunk_rows(context);
   at::Tensor weights;
   {
     const at::NoGradGuard no_grad;

@@ -44,7 +44,9 @@ class GenerationTest : public ::testing::TestWithParam<std::string> {
     std::ifstream in(golden.directory / "model" / "generation_config.json");
     const nlohmann::json own = nlohmann::json::parse(in);
     int cases = 0;
-    for (const nlohmann::json& golden_case : golden_cases("sequences.json")) {
+    nlohmann::json all = golden_cases("sequences.json");
+    for (const nlohmann::json& golden_case : golden_cases("diverse.json")) all.push_back(golden_case);
+    for (const nlohmann::json& golden_case : all) {
       if (golden_case["model"] != GetParam()) continue;
       SCOPED_TRACE(golden_case["options"].dump());
       cases++;
@@ -153,6 +155,24 @@ TEST(Generation, MoreAnswersThanThereAreIsRefused) {
   EXPECT_NO_THROW(generate(*golden.model, {{5}}, config, at::kCPU));
   config.num_return_sequences = 3;
   EXPECT_THROW(generate(*golden.model, {{5}}, config, at::kCPU), ConfigError);
+}
+
+TEST(Generation, BeamsThatCannotBeGroupedAreRefused) {
+  const Golden golden("qwen2");
+  GenerationConfig config;
+  const auto refuses = [&] {
+    return test::error_message<ConfigError>([&] { generate(*golden.model, {{5}}, config, at::kCPU); });
+  };
+  config.num_beams = 4;
+  config.num_beam_groups = 3;
+  config.diversity_penalty = 1.0;
+  EXPECT_NE(refuses().find("cannot be divided into 3 groups"), std::string::npos);
+  config.num_beam_groups = 2;
+  config.diversity_penalty = 0.0;
+  EXPECT_NE(refuses().find("need each other"), std::string::npos);
+  config.diversity_penalty = 1.0;
+  config.do_sample = true;
+  EXPECT_NE(refuses().find("leave out num_beam_groups"), std::string::npos);
 }
 
 TEST(LogitsProcessors, ChangeScoresAsTransformersDo) {

@@ -129,6 +129,7 @@ TEST(Families, SayWhatAModelIsFromItsConfigAlone) {
   const std::vector<std::tuple<Kind, nlohmann::json, std::string>> cases{
       {Kind::near, {{"rope_parameters", {{"rope_type", "new"}}}}, "model_type llama is supported, but"},
       {Kind::near, {{"model_type", "gemma3n"}}, "Gemma 3n: it has AltUp"},
+      {Kind::near, {{"model_type", "longt5"}}, "LongT5, mLongT5: its encoder attends to blocks"},
       {Kind::unsupported, {{"model_type", "llama4"}}, "Llama 4: it has experts"},
       {Kind::unsupported, {{"model_type", "qwen3_next"}}, "Qwen3-Next: it has experts"},
       {Kind::unsupported, {{"model_type", "mistral4"}}, "Mistral Small 4"},

@@ -31,6 +31,10 @@ struct GenerationConfig {
   int64_t no_repeat_ngram_size = 0;
 
   int64_t num_beams = 1;
+  // Diverse beams (Vijayakumar et al. 2018): the beams search in groups of the same size, and a token costs a
+  // group this much for each beam of an earlier group that has taken it in the same step.
+  int64_t num_beam_groups = 1;
+  double diversity_penalty = 0.0;
   double length_penalty = 1.0;
   EarlyStopping early_stopping = EarlyStopping::no;
   int64_t num_return_sequences = 1;

@@ -48,10 +48,15 @@ class Model : public Module {
   // Returns the sum of the token losses of the micro-batch (all of its supervised tokens), each times its
   // weight. The options soft_cap and chunk_rows are the model's own.
   LossSum loss(const MicroBatch& batch, const ForwardContext& context, LossOptions options = {}) const {
-    // With 1,024 rows the products outweigh reading the weight. Where memory matters more, there are fewer.
-    options.chunk_rows = context.recompute_blocks >= num_blocks() ? 1 : context.light ? 512 : 1024;
+    options.chunk_rows = chunk_rows(context);
     return head().loss(supervised_states(batch, context), batch.supervised_labels, options,
                        batch.supervised_weights);
+  }
+
+  // Returns the rows of a chunk of logits (LossOptions). With 1,024 the products outweigh reading the weight;
+  // where memory matters more, there are fewer.
+  int64_t chunk_rows(const ForwardContext& context) const {
+    return context.recompute_blocks >= num_blocks() ? 1 : context.light ? 512 : 1024;
   }
 
   // Starts generation from prompts, or from an encoder-decoder's sources, in slots 0, 1, ...: padded or
