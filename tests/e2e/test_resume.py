@@ -68,17 +68,22 @@ class KilledAnywhere(Resume):
         self.assert_survives(3, "model.dtype=bf16", "load_best_model_at_end=true", "save.total_limit=1")
 
     def test_decoder_in_full_with_master_weights(self):
-        model = self.scratch / "qwen"
-        self.make_qwen(model)
         self.assert_survives(2, "lora=null", "model.dtype=bf16", "optimizer.master_weights=true", "save.async=false",
-                             preset="tiny_qwen.yaml", model=model)
+                             preset="tiny_qwen.yaml", model=self.model_of("qwen2"))
 
-    def make_qwen(self, directory):
-        family, self.__class__.family = self.family, "qwen2"
+    def test_layers_with_a_state(self):
+        self.assert_survives(2, "lora.r=4", "lora.target_modules=all-linear", preset="tiny_qwen.yaml", model=self.model_of("qwen3_5"))
+
+    def test_bytes(self):
+        self.assert_survives(2, "training.dropout=0.1", model=self.model_of("byt5"))
+
+    def model_of(self, kind):
+        family, self.__class__.family = self.family, kind
         try:
-            self.make_model(directory)
+            self.make_model(self.scratch / kind)
         finally:
             self.__class__.family = family
+        return self.scratch / kind
 
 
 class GoesOn(Resume):
