@@ -203,7 +203,7 @@ class Completion(EndToEnd):
 
     def test_commands_and_options(self):
         self.assertEqual(self.complete("trainer ge"), ["generate"])
-        self.assertEqual(self.complete("trainer generate --num-b"), ["--num-beams"])
+        self.assertEqual(self.complete("trainer generate --num-b"), ["--num-beam-groups", "--num-beams"])
         self.assertIn("chat", self.complete("trainer "))
         self.assertNotIn("complete", self.complete("trainer compl"))
 
