@@ -52,6 +52,8 @@ const std::map<std::string, std::string>& models_of() {
       {"qwen3_vl", "Qwen3-VL 2B to 32B"},
       {"smollm3", "SmolLM3"},
       {"t5", "T5, FLAN-T5, ByT5, MADLAD-400"},
+      {"t5gemma", "T5Gemma 2B-2B, 9B-9B, 9B-2B, small to XL"},
+      {"t5gemma2", "T5Gemma 2 270M-270M, 1B-1B, 4B-4B"},
       {"umt5", "UMT5"},
   };
   return names;
@@ -135,9 +137,6 @@ constexpr std::array kOthers{
     OtherFamily{"seed_oss", "Seed-OSS", "qwen2", "its file sets dropout on attention and residuals"},
     OtherFamily{"stablelm", "StableLM", "", kLayerNorm},
     OtherFamily{"starcoder2", "StarCoder2", "", kLayerNorm},
-    OtherFamily{"t5gemma", "T5Gemma", "gemma2", "it is an encoder-decoder of Gemma's blocks"},
-    OtherFamily{"t5gemma2", "T5Gemma 2", "gemma3",
-                "it is an encoder-decoder of Gemma's blocks with merged attention"},
 };
 
 const OtherFamily* other_family(const std::string& model_type) {
@@ -177,8 +176,8 @@ std::string known_text(const nlohmann::json& config, Model& model) {
   parts.push_back(
       concat("model_type ", whole, names == models_of().end() ? "" : concat(" (", names->second, ")")));
   if (is_half)
-    parts.push_back(
-        concat("its text half, ", type_of(config), ", is trained; results keep the rest as it is"));
+    parts.push_back(concat("its text half", whole == type_of(config) ? "" : concat(", ", type_of(config)),
+                           ", is trained; results keep the rest as it is"));
   parts.push_back(concat(grouped(parameters_of(model)), " parameters"));
   parts.push_back(concat(model.num_blocks(), " layers"));
   if (!model.encoder_decoder())
@@ -188,7 +187,11 @@ std::string known_text(const nlohmann::json& config, Model& model) {
 
 std::vector<Family> all_families() {
   std::vector<Family> all;
+  const auto is_whole = [](const std::string& type) {
+    return std::ranges::find(whole_models(), type, &WholeModel::model_type) != whole_models().end();
+  };
   for (const Architecture& architecture : architectures()) {
+    if (is_whole(architecture.model_type)) continue;
     const auto names = models_of().find(architecture.model_type);
     if (names != models_of().end()) all.push_back({architecture.model_type, names->second, {}});
   }
