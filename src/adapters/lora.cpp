@@ -25,8 +25,9 @@ namespace {
 
 // PEFT looks for targets in the whole of a model of texts and images, where the vision tower has modules of
 // the same names.
-ModuleNames without_other_half(const ModuleNames& excluded) {
-  std::string pattern = R"((?!model\.language_model\.|lm_head$).*)";
+ModuleNames without_other_half(const ModuleNames& excluded, bool has_two_stacks) {
+  std::string pattern = has_two_stacks ? R"((?!model\.encoder\.text_model\.|model\.decoder\.).*)"
+                                       : R"((?!model\.language_model\.|lm_head$).*)";
   const auto* names = std::get_if<std::vector<std::string>>(&excluded);
   if (names == nullptr) {
     const std::string& own = std::get<std::string>(excluded);
@@ -52,7 +53,7 @@ AdapterConfig settings(const LoraConfig& config, const Model& model) {
   out.modules_to_save = config.modules_to_save;
   out.exclude_modules = config.exclude_modules;
   if (model.config().contains(kWholeModelType))
-    out.exclude_modules = without_other_half(config.exclude_modules);
+    out.exclude_modules = without_other_half(config.exclude_modules, model.encoder_decoder());
   out.layers_to_transform = config.layers_to_transform;
   out.layers_pattern = config.layers_pattern;
   out.rank_pattern = config.rank_pattern;
@@ -218,9 +219,22 @@ void share_with_head(Model& model, const AdapterConfig& adapter, const std::vect
   }
 }
 
+// T5Gemma's head has another name in PEFT's files, lm_head.out_proj, than in this program.
+void refuse_head_of_two_stacks(const Model& model, const std::vector<Target>& targets,
+                               const AdapterConfig& adapter) {
+  if (!model.config().contains("encoder")) return;
+  const bool adapted =
+      std::ranges::any_of(targets, [](const Target& target) { return target.name == "lm_head"; });
+  const auto& saved = adapter.modules_to_save;
+  if (!adapted && std::ranges::find(saved, "lm_head") == saved.end()) return;
+  throw ConfigError(concat(adapted ? "lora.target_modules" : "lora.modules_to_save",
+                           ": lm_head: not supported for model_type ", model.model_type(), "; leave it out"));
+}
+
 void put_on(Model& model, AdapterConfig& adapter, bool is_new, uint64_t seed, at::Device device) {
   if (!is_new) target_embedding(model, adapter);
   const std::vector<Target> targets = find_targets(model, adapter, /*every_entry_matches=*/is_new);
+  refuse_head_of_two_stacks(model, targets, adapter);
   if (is_new) check_tied_targets(model, targets);
   for (const Target& target : targets) {
     add_adapter(target, lora_options(adapter, target.name), seed, device);

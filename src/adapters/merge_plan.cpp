@@ -143,7 +143,7 @@ class Planner {
       if (target != kHead || !tied_) used_.erase(name);
       return;  // a head that stays tied is stored as the embedding
     }
-    const bool grows = target == embedding_ || target == kHead;
+    const bool grows = target == embedding_ || target == kHead || target.ends_with(".embed_tokens.weight");
     TensorView& base = found->second.base;
     const bool fits =
         view.shape == base.shape ||

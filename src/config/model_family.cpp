@@ -33,7 +33,8 @@ fs::path config_file(const std::string& path) {
 }  // namespace
 
 std::string model_family(const std::string& path) {
-  static constexpr std::array<std::string_view, 3> kEncoderDecoders{"t5", "mt5", "umt5"};
+  static constexpr std::array<std::string_view, 5> kEncoderDecoders{"t5", "mt5", "umt5", "t5gemma",
+                                                                    "t5gemma2"};
   const fs::path file = config_file(path);
   std::error_code ignored;
   if (file.empty() || !fs::is_regular_file(file, ignored)) return "";

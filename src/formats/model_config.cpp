@@ -13,6 +13,7 @@
 #include "formats/json_file.h"
 #include "formats/model_limits.h"
 #include "formats/text_half.h"
+#include "formats/two_stacks.h"
 
 namespace trainer {
 namespace {
@@ -112,6 +113,15 @@ void flatten_rope_parameters(json& config, const std::string& where) {
   if (type != "default" || rope.contains("llama_4_scaling_beta")) config["rope_scaling"] = rope;
 }
 
+void settle_rope(json& config, const std::string& where) {
+  if (config.contains("rope_parameters")) flatten_rope_parameters(config, where);
+  if (!is_set(config, "rope_scaling")) return;
+  json& scaling = config["rope_scaling"];
+  if (!scaling.is_object())
+    throw FormatError(concat(where, ": rope_scaling: must be an object, is ", scaling.dump()));
+  if (!is_set(scaling, "rope_type") && is_set(scaling, "type")) scaling["rope_type"] = scaling["type"];
+}
+
 // Returns the value of a key; nullptr when it is missing or null.
 const json* find_value(const json& config, const std::string& key) {
   const auto found = config.find(key);
@@ -148,14 +158,16 @@ json read_model_config(const fs::path& directory) {
     const fs::path path = config_file(directory);
     const std::string where = path.string();
     json config = read_json_object(path);
-    if (const WholeModel* whole = whole_model_of(config)) config = text_half_of(config, *whole, where);
-    if (config.contains("rope_parameters")) flatten_rope_parameters(config, where);
-    if (is_set(config, "rope_scaling")) {
-      json& scaling = config["rope_scaling"];
-      if (!scaling.is_object())
-        throw FormatError(concat(where, ": rope_scaling: must be an object, is ", scaling.dump()));
-      if (!is_set(scaling, "rope_type") && is_set(scaling, "type")) scaling["rope_type"] = scaling["type"];
+    if (const WholeModel* whole = whole_model_of(config)) {
+      config = text_half_of(config, *whole, where);
+    } else if (has_two_stacks(config)) {
+      config = with_whole_stacks(config, where);
     }
+    if (has_two_stacks(config)) {
+      settle_rope(config["encoder"], where);
+      settle_rope(config["decoder"], where);
+    }
+    settle_rope(config, where);
     if (is_set(config, "dtype")) config["torch_dtype"] = config["dtype"];
     config.erase("dtype");
     if (!is_set(config, "model_type") || !config["model_type"].is_string()) {

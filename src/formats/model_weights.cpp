@@ -172,7 +172,7 @@ ModelWeights read_model_weights(const fs::path& directory) {
       refuse_without_safetensors(directory);
     }
   });
-  if (is_whole_model(directory)) separate_text_half(weights);
+  if (has_stored_names(directory)) separate_text_half(weights);
   return weights;
 }
 

@@ -139,7 +139,7 @@ std::vector<std::string> write_model_weights(const fs::path& directory, const Te
 
 void fill_model_weights(const fs::path& directory, const TensorSources& of_modules) {
   TensorSources tensors = of_modules;
-  if (is_whole_model(directory)) tensors = as_stored(read_model_weights(directory), of_modules);
+  if (has_stored_names(directory)) tensors = as_stored(read_model_weights(directory), of_modules);
   std::map<std::string, TensorSources> by_file;
   if (fs::exists(directory / kSingleFile)) {
     by_file[kSingleFile] = tensors;

@@ -12,6 +12,7 @@
 #include "base/file_facts.h"
 #include "formats/json_file.h"
 #include "formats/trainer_state.h"
+#include "formats/two_stacks.h"
 
 namespace trainer {
 namespace {
@@ -70,9 +71,25 @@ bool has_prefix(const ModelWeights& weights, const std::string& prefix) {
   return found != weights.tensors.end() && found->first.starts_with(prefix);
 }
 
+// T5Gemma, and T5Gemma 2, whose files name the encoder's text model or not; only its embedding has a vector
+// for the end of an image.
+StoredNames names_of_two_stacks(const ModelWeights& weights) {
+  const std::string encoder = "model.encoder.", text = concat(encoder, "text_model."),
+                    eoi = concat(encoder, "embed_tokens.eoi_embedding"), head = "lm_head.out_proj.";
+  const bool nested = has_prefix(weights, text);
+  const bool is_short = weights.tensors.contains(concat(kHead, "weight"));
+  StoredNames names{nested ? text : encoder, is_short ? std::string(kHead) : head};
+  names.body_of_modules = nested || weights.tensors.contains(eoi) ? text : encoder;
+  names.other_body = "model.decoder.";
+  if (!nested)
+    names.of_other_half = {concat(encoder, "vision_tower."), concat(encoder, "multi_modal_projector.")};
+  return names;
+}
+
 // The names of the text half in the files: those of Transformers 5, of Transformers 4, of a body that was
 // saved without its head, and of files without a prefix.
 StoredNames stored_names_of(const ModelWeights& weights) {
+  if (has_prefix(weights, "model.decoder.")) return names_of_two_stacks(weights);
   for (const char* body : {"model.language_model.", "language_model.model.", "language_model.", "model."}) {
     if (!has_prefix(weights, concat(body, "layers."))) continue;
     const std::string in_half = "language_model.lm_head.";
@@ -108,6 +125,7 @@ const std::vector<WholeModel>& whole_models() {
       {"qwen2_5_vl", {"qwen2_5_vl_text"}, false, true, {}},
       {"qwen3_vl", {"qwen3_vl_text"}, false, false, {}},
       {"qwen3_5", {"qwen3_5_text"}, false, false, {}},
+      {"t5gemma2", {"t5gemma2"}, true, false, {}},
   };
   return all;
 }
@@ -119,17 +137,32 @@ const WholeModel* whole_model_of(const json& config) {
   return found == whole_models().end() ? nullptr : &*found;
 }
 
-bool is_whole_model(const fs::path& directory) {
+static bool is_so(const fs::path& directory, bool (*check)(const json& config)) {
   const fs::path file = directory / "config.json";
   if (!has_entry(file)) return false;
   try {
-    return whole_model_of(read_json_object(file)) != nullptr;
+    return check(read_json_object(file));
   } catch (const FormatError&) {
     return false;
   }
 }
 
+bool is_whole_model(const fs::path& directory) {
+  return is_so(directory, [](const json& config) { return whole_model_of(config) != nullptr; });
+}
+
+bool has_stored_names(const fs::path& directory) {
+  return is_so(directory, [](const json& config) {
+    return whole_model_of(config) != nullptr || has_two_stacks(config);
+  });
+}
+
 json text_half_of(const json& config, const WholeModel& whole, const std::string& where) {
+  if (has_two_stacks(config)) {
+    json stacks = with_whole_stacks(config, where);
+    stacks[kWholeModelType] = whole.model_type;
+    return stacks;
+  }
   json text;
   if (is_set_in(config, "text_config")) {
     text = config["text_config"];
@@ -173,13 +206,13 @@ void change_config(nlohmann::ordered_json& config, const nlohmann::ordered_json&
       config.contains("text_config") && config["text_config"].is_object() ? &config["text_config"] : nullptr;
   for (const auto& [key, value] : changes.items()) {
     const bool is_of_both = key == "tie_word_embeddings" || std::ranges::find(kOfBoth, key) != kOfBoth.end();
+    if (key == "vocab_size" && has_two_stacks(config)) set_in_stacks(config, key, value);
     if (text == nullptr || is_of_both) set(config, key, value);
     if (text != nullptr && (!is_of_both || text->contains(key))) set(*text, key, value);
   }
 }
 
 std::string StoredNames::of(const std::string& module) const {
-  const std::string body_of_modules = concat(kTextHalf, ".");
   if (module.starts_with(body_of_modules)) return body + module.substr(body_of_modules.size());
   if (module.starts_with(kHead)) return head + module.substr(kHead.size());
   return module;
@@ -188,7 +221,10 @@ std::string StoredNames::of(const std::string& module) const {
 std::optional<std::string> StoredNames::module_of(const std::string& stored) const {
   // The body's prefix may be the beginning of the head's.
   if (stored.starts_with(head)) return std::string(kHead) + stored.substr(head.size());
-  if (stored.starts_with(body)) return concat(kTextHalf, ".", stored.substr(body.size()));
+  const auto is_begin = [&](const std::string& prefix) { return stored.starts_with(prefix); };
+  if (std::ranges::any_of(of_other_half, is_begin)) return std::nullopt;
+  if (stored.starts_with(body)) return body_of_modules + stored.substr(body.size());
+  if (!other_body.empty() && stored.starts_with(other_body)) return stored;
   return std::nullopt;
 }
 
@@ -222,7 +258,8 @@ std::vector<std::string> modules_of_other_half(const ModelWeights& weights) {
   std::set<std::string> modules;
   for (const auto& [name, view] : weights.others) {
     const std::string in_model = name.starts_with("model.") ? name.substr(6) : name;
-    modules.insert(concat("model.", in_model.substr(0, in_model.find('.'))));
+    const std::string_view of_stack = in_model.starts_with("encoder.") ? "encoder." : "";
+    modules.insert(concat("model.", in_model.substr(0, in_model.find('.', of_stack.size()))));
   }
   return {modules.begin(), modules.end()};
 }

@@ -48,8 +48,12 @@ nlohmann::json text_half_of(const nlohmann::json& config, const WholeModel& whol
 // Sets keys of a config.json, in text_config if there is one; null removes a key.
 void change_config(nlohmann::ordered_json& config, const nlohmann::ordered_json& changes);
 
-// Brings the tensors of a whole model to the names of Transformers' modules, and puts those of the other half
-// apart (ModelWeights::others).
+// Returns whether the files of a directory may have other names than Transformers' modules: those of a whole
+// model, and of T5Gemma, whose head is lm_head.out_proj; false also if config.json cannot be read.
+bool has_stored_names(const std::filesystem::path& directory);
+
+// Brings the tensors of such a model to the names of Transformers' modules (the head's is lm_head.weight),
+// and puts those of the other half apart (ModelWeights::others).
 void separate_text_half(ModelWeights& weights);
 
 // Returns the text half's tensors under the names that such tensors have in the files of `base`.

@@ -1,6 +1,6 @@
-// Beam search with the same tokens as transformers 5.23 (generation/utils.py, _beam_search), and diverse beams
-// in groups (Vijayakumar et al. 2018, with Hamming diversity), of which each is a search that avoids the tokens
-// that the groups before it have taken in the same step.
+// Beam search with the same tokens as transformers 5.23 (generation/utils.py, _beam_search), and diverse
+// beams in groups (Vijayakumar et al. 2018, with Hamming diversity), of which each is a search that avoids
+// the tokens that the groups before it have taken in the same step.
 
 #include <algorithm>
 #include <cmath>
@@ -102,7 +102,8 @@ class Search {
 
   bool full() const { return std::ssize(finished_) == beams_; }
 
-  // Only as many of the first candidates as there are beams may finish; the others are there so that enough beams continue.
+  // Only as many of the first candidates as there are beams may finish; the others are there so that enough
+  // beams continue.
   void finish(const std::vector<Candidate>& candidates, size_t length) {
     const float divisor = divisor_of(length);
     for (size_t i = 0; i < static_cast<size_t>(beams_); i++) {
@@ -143,8 +144,8 @@ class Search {
   bool done_ = false;
 };
 
-// The best `count` continuations over all `beams` of each search: scores and indices into [beams * vocab], on the host.
-// log_probs [searches * beams, vocab] are added to the scores of the beams so far.
+// The best `count` continuations over all `beams` of each search: scores and indices into [beams * vocab], on
+// the host. log_probs [searches * beams, vocab] are added to the scores of the beams so far.
 std::pair<at::Tensor, at::Tensor> best(const at::Tensor& log_probs_of_rows, const std::vector<float>& so_far,
                                        int64_t beams, int64_t count, bool sampled,
                                        const std::vector<uint64_t>& keys) {

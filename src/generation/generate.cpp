@@ -24,7 +24,8 @@ void check(const GenerationConfig& config) {
                              config.num_beam_groups, " groups of the same size (num_beam_groups)"));
   if ((config.num_beam_groups > 1) != (config.diversity_penalty > 0))
     throw ConfigError(
-        "num_beam_groups above 1 and diversity_penalty above 0 need each other: without the penalty all groups "
+        "num_beam_groups above 1 and diversity_penalty above 0 need each other: without the penalty all "
+        "groups "
         "find the same");
   if (config.num_beam_groups > 1 && config.do_sample)
     throw ConfigError("beams that are sampled have no groups: leave out num_beam_groups");

@@ -38,6 +38,10 @@ const Names kT5{"d_ff",
                 "relative_attention_num_buckets",
                 "scale_decoder_outputs"};
 
+// Of models whose stacks have settings of their own (formats/two_stacks.h).
+const Names kTwoStacks{"attention_dropout", "bos_token_id", "decoder",
+                       "dropout_rate",      "encoder",      "eoi_token_index"};
+
 const Names kDecoder{"attention_dropout",
                      "head_dim",
                      "hidden_act",
@@ -57,6 +61,12 @@ const Names kDecoder{"attention_dropout",
                      "rope_theta",
                      "sliding_window",
                      "use_bidirectional_attention"};
+
+// And those of a stack of an encoder-decoder.
+Names of_stack(Names names) {
+  names.insert(names.end(), {"bos_token_id", "cross_attention_hidden_size", "dropout_rate"});
+  return names;
+}
 
 // Read for one family besides.
 const std::map<std::string_view, Names>& of_family() {
@@ -102,6 +112,9 @@ const std::map<std::string_view, Names>& of_family() {
         "attn_output_gate", "mamba_ssm_dtype", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings",
         "output_gate_type"}},
       {"qwen3_vl_text", {"attention_bias"}},
+      {"t5_gemma_module", of_stack(gemma)},
+      {"t5gemma2_decoder", of_stack(gemma3)},
+      {"t5gemma2_text", of_stack(gemma3)},
       {"smollm3",
        {"attention_bias", "max_window_layers", "mlp_bias", "no_rope_layer_interval", "no_rope_layers",
         "use_sliding_window"}}};
@@ -143,9 +156,19 @@ const Names kRunning{"chunk_size_feed_forward",
                      "use_bfloat16",
                      "use_flash_attention_2"};
 // Other tasks: classes and labels, prefixes that pipelines put before a text, other kinds of tokens.
-const Names kTasks{"classifier_dropout", "cls_token_id",         "id2label",    "label2id",
-                   "n_positions",        "num_labels",           "prefix",      "problem_type",
-                   "sep_token_id",       "task_specific_params", "unk_token_id"};
+const Names kTasks{"classifier_dropout",
+                   "classifier_dropout_rate",
+                   "cls_token_id",
+                   "id2label",
+                   "image_token_index",
+                   "label2id",
+                   "n_positions",
+                   "num_labels",
+                   "prefix",
+                   "problem_type",
+                   "sep_token_id",
+                   "task_specific_params",
+                   "unk_token_id"};
 // Parts that a model could have and this one has not.
 const Names kUnused{"mamba_chunk_size",    "mamba_conv_bias",        "mamba_d_conv",
                     "mamba_d_head",        "mamba_d_state",          "mamba_expand",
@@ -158,12 +181,17 @@ const Names kNotRead{"full_attn_mod", "interpolate_factor", "rope_interleaved", 
 
 bool is_in(const Names& names, std::string_view key) { return std::ranges::find(names, key) != names.end(); }
 
+bool is_two_stacks(const std::string& model_type) {
+  return model_type == "t5gemma" || model_type == "t5gemma2";
+}
+
 bool is_off(const nlohmann::json& value) {
   return value.is_null() || value == false || value == 0 || (value.is_structured() && value.empty());
 }
 
 bool is_read(const std::string& model_type, std::string_view key) {
   if (is_in(kEvery, key)) return true;
+  if (is_two_stacks(model_type)) return is_in(kTwoStacks, key);
   const auto family = of_family().find(model_type);
   if (family == of_family().end()) return is_in(kT5, key);
   return is_in(kDecoder, key) || is_in(family->second, key);
@@ -193,6 +221,13 @@ void check_config_keys(const nlohmann::json& config, const std::string& where) {
   if (both != config.end() && both->is_boolean() && both->get<bool>() != is_t5) {
     throw FormatError(concat("config.json: is_encoder_decoder: ", both->dump(),
                              " is not supported for model_type ", model_type));
+  }
+  if (is_two_stacks(model_type)) {
+    for (const char* stack : {"encoder", "decoder"}) {
+      nlohmann::json settings = config.at(stack);
+      settings.erase("is_encoder_decoder");
+      check_config_keys(settings, concat(where, ": ", stack));
+    }
   }
   std::vector<std::string> unknown;
   for (const auto& [key, value] : config.items()) {

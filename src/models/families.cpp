@@ -52,6 +52,8 @@ const std::map<std::string, std::string>& models_of() {
       {"qwen3_vl", "Qwen3-VL 2B to 32B"},
       {"smollm3", "SmolLM3"},
       {"t5", "T5, FLAN-T5, ByT5, MADLAD-400"},
+      {"t5gemma", "T5Gemma 2B-2B, 9B-9B, 9B-2B, small to XL"},
+      {"t5gemma2", "T5Gemma 2 270M-270M, 1B-1B, 4B-4B"},
       {"umt5", "UMT5"},
   };
   return names;
@@ -110,9 +112,10 @@ constexpr std::array kOthers{
     OtherFamily{"llama4", "Llama 4", "", "it has experts and attention in chunks"},
     OtherFamily{"llama4_text", "Llama 4", "", "it has experts and attention in chunks"},
     OtherFamily{"llava", "LLaVA", "", "the text half of this kind of model is not read"},
-    OtherFamily{"longt5", "LongT5, mLongT5", "t5",
-                "its encoder attends to blocks and to summaries of them; T5 itself reads 8,192 tokens on a card of "
-                "24 GB (configs/flan_t5_large_long_24gb.yaml)"},
+    OtherFamily{
+        "longt5", "LongT5, mLongT5", "t5",
+        "its encoder attends to blocks and to summaries of them; T5 itself reads 8,192 tokens on a card of "
+        "24 GB (configs/flan_t5_large_long_24gb.yaml)"},
     OtherFamily{"m2m_100", "M2M100, NLLB", "", "of encoder-decoders only T5's family is supported"},
     OtherFamily{"mamba", "Mamba", "", kState},
     OtherFamily{"mamba2", "Mamba 2", "", kState},
@@ -143,9 +146,6 @@ constexpr std::array kOthers{
     OtherFamily{"stablelm", "StableLM", "", kLayerNorm},
     OtherFamily{"starcoder2", "StarCoder2", "", kLayerNorm},
     OtherFamily{"switch_transformers", "Switch Transformers", "t5", kExperts},
-    OtherFamily{"t5gemma", "T5Gemma", "gemma2", "it is an encoder-decoder of Gemma's blocks"},
-    OtherFamily{"t5gemma2", "T5Gemma 2", "gemma3",
-                "it is an encoder-decoder of Gemma's blocks with merged attention"},
 };
 
 const OtherFamily* other_family(const std::string& model_type) {
@@ -185,8 +185,8 @@ std::string known_text(const nlohmann::json& config, Model& model) {
   parts.push_back(
       concat("model_type ", whole, names == models_of().end() ? "" : concat(" (", names->second, ")")));
   if (is_half)
-    parts.push_back(
-        concat("its text half, ", type_of(config), ", is trained; results keep the rest as it is"));
+    parts.push_back(concat("its text half", whole == type_of(config) ? "" : concat(", ", type_of(config)),
+                           ", is trained; results keep the rest as it is"));
   parts.push_back(concat(grouped(parameters_of(model)), " parameters"));
   parts.push_back(concat(model.num_blocks(), " layers"));
   if (!model.encoder_decoder())
@@ -196,7 +196,11 @@ std::string known_text(const nlohmann::json& config, Model& model) {
 
 std::vector<Family> all_families() {
   std::vector<Family> all;
+  const auto is_whole = [](const std::string& type) {
+    return std::ranges::find(whole_models(), type, &WholeModel::model_type) != whole_models().end();
+  };
   for (const Architecture& architecture : architectures()) {
+    if (is_whole(architecture.model_type)) continue;
     const auto names = models_of().find(architecture.model_type);
     if (names != models_of().end()) all.push_back({architecture.model_type, names->second, {}});
   }

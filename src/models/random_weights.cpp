@@ -45,20 +45,27 @@ Distribution of_t5(const std::string& name, const nlohmann::json& config) {
 
 Distribution of_decoder(const std::string& name, const Parameter& parameter, const nlohmann::json& config) {
   if (parameter.shape.size() > 1) return {.deviation = config_double(config, "initializer_range", 0.02)};
-  const bool adds_one = config.at("model_type").get<std::string>().starts_with("gemma");
+  const bool adds_one = config.at("model_type").get<std::string>().find("gemma") != std::string::npos;
+  if (name.ends_with("eoi_embedding")) return {.value = 0.0};
   return {.value = name.ends_with(".bias") || adds_one ? 0.0 : 1.0};
 }
 
 Distribution distribution_of(const std::string& name, const Parameter& parameter,
                              const nlohmann::json& config) {
   static constexpr std::array kEncoderDecoders{"t5", "mt5", "umt5"};
-  static constexpr std::array kDecoders{"gemma2", "gemma3_text", "granite", "llama",  "mistral",
-                                        "phi3",   "qwen2",       "qwen3",   "smollm3"};
+  static constexpr std::array kDecoders{"gemma2", "gemma3_text", "granite", "llama",   "mistral", "phi3",
+                                        "qwen2",  "qwen3",       "smollm3", "t5gemma", "t5gemma2"};
   const auto type = config.at("model_type").get<std::string>();
   if (std::ranges::find(kEncoderDecoders, type) != kEncoderDecoders.end()) return of_t5(name, config);
   if (std::ranges::find(kDecoders, type) != kDecoders.end()) return of_decoder(name, parameter, config);
   throw FormatError(concat("model.init: random is not known for model_type '", type,
                            "'; save a model of Transformers that is made from its config, and give that"));
+}
+
+// T5Gemma's head has another name in files (formats/text_half.h).
+std::string stored_head(const std::string& name, const nlohmann::json& config) {
+  const bool other = name == "lm_head.weight" && config.contains("encoder");
+  return other ? "lm_head.out_proj.weight" : name;
 }
 
 // The same numbers on every machine and in every order of the tensors.
@@ -81,7 +88,7 @@ void write_random_model(const fs::path& from, const fs::path& to, uint64_t seed)
       out.write(static_cast<const char*>(values.const_data_ptr()),
                 static_cast<std::streamsize>(values.nbytes()));
     };
-    sources[name] = {Dtype::f32, parameter.shape, write};
+    sources[stored_head(name, config)] = {Dtype::f32, parameter.shape, write};
   });
   copy_companion_files(from, to);
   write_model_weights(to, sources);

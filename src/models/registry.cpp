@@ -10,6 +10,9 @@
 namespace trainer {
 
 std::unique_ptr<Model> make_t5(const nlohmann::json& config, bool separate_head);
+std::unique_ptr<Model> make_t5gemma(const nlohmann::json& config, bool separate_head);
+
+static constexpr const char* kT5Gemma2Embedding = "model.encoder.text_model.embed_tokens.weight";
 
 static auto decoder(DecoderConfig (*family)(const nlohmann::json&)) {
   return [family](const nlohmann::json& config, bool separate_head) {
@@ -28,10 +31,16 @@ const std::vector<Architecture>& architectures() {
   static const std::vector<std::string> qwen3_5_extras{R"(.*\.rotary_emb\.inv_freq)", R"(lm_head\.weight)",
                                                        R"(mtp\..*)", R"(model\.visual\..*)"};
   static const std::vector<std::string> decoder_extras{R"(.*\.rotary_emb\.inv_freq)", R"(lm_head\.weight)"};
+  // Of the tied embedding, the copies of the decoder.
+  static const std::vector<std::string> t5gemma_extras{
+      R"(.*\.rotary_emb\..*)", R"(lm_head\.weight)",
+      R"(model\.decoder\.embed_tokens\.(weight|eoi_embedding))"};
   static const std::vector<Architecture> table{
       {"t5", make_t5, t5_extras, "shared.weight", {"wo"}, true, true},
       {"mt5", make_t5, t5_extras, "shared.weight", {"wo"}, true, true},
       {"umt5", make_t5, t5_extras, "shared.weight", {"wo"}, true, true},
+      {"t5gemma", make_t5gemma, t5gemma_extras, "model.decoder.embed_tokens.weight", {}, false, true},
+      {"t5gemma2", make_t5gemma, t5gemma_extras, kT5Gemma2Embedding, {}, false, true},
       {"cwm", decoder(cwm_config), decoder_extras, "model.embed_tokens.weight"},
       {"ernie4_5", decoder(ernie4_5_config), decoder_extras, "model.embed_tokens.weight", {}, false, true},
       {"gemma", decoder(gemma_config), decoder_extras, "model.embed_tokens.weight", {}, false, true},
@@ -66,7 +75,9 @@ const std::vector<Architecture>& architectures() {
 static const std::vector<Architecture>& text_halves() {
   static const std::vector<Architecture> table = [] {
     std::vector<Architecture> halves = architectures();
-    for (Architecture& half : halves) half.embedding = concat(kTextHalf, ".embed_tokens.weight");
+    for (Architecture& half : halves) {
+      if (half.embedding != kT5Gemma2Embedding) half.embedding = concat(kTextHalf, ".embed_tokens.weight");
+    }
     return halves;
   }();
   return table;

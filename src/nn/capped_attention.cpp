@@ -38,8 +38,15 @@ struct CappedProblem {
   int64_t groups() const { return q.size(1) / k.size(1); }
 
   std::vector<ScoreChunk> chunks() const {
-    if (!causal) return {{0, q.size(2), 0, k.size(2)}};
     std::vector<ScoreChunk> list;
+    if (!causal) {
+      const int64_t queries = q.size(2), keys = k.size(2);
+      const int64_t most = kScoreChunkBytes / (4 * q.size(0) * q.size(1) * keys);
+      const int64_t step = std::clamp<int64_t>(most, 1, std::max<int64_t>(queries, 1));
+      for (int64_t first = 0; first < queries; first += step)
+        list.push_back({first, std::min(step, queries - first), 0, keys});
+      return list;
+    }
     int64_t begin = 0;
     for (const int64_t length : lengths) {
       const int64_t most = kScoreChunkBytes / (4 * q.size(0) * q.size(1) * length);
@@ -81,12 +88,16 @@ struct CappedProblem {
   at::Tensor weights(const at::Tensor& squashed, const ScoreChunk& chunk) const {
     at::Tensor capped = squashed * soft_cap;
     const at::Tensor view = by_head_and_row(capped, chunk);
-    if (mask.defined()) view.add_(mask);
+    if (mask.defined()) view.add_(mask_of(chunk));
     if (causal) view.masked_fill_(hidden(chunk), -INFINITY);
     return at::softmax(capped, -1);
   }
 
  private:
+  at::Tensor mask_of(const ScoreChunk& chunk) const {
+    const bool by_query = mask.dim() >= 2 && mask.size(-2) > 1;
+    return by_query ? mask.narrow(-2, chunk.first_query, chunk.queries) : mask;
+  }
   // bool [R, N]
   at::Tensor hidden(const ScoreChunk& chunk) const {
     const at::TensorOptions ints = q.options().dtype(at::kLong).requires_grad(false);

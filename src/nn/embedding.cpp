@@ -11,8 +11,10 @@ Embedding::Embedding(int64_t rows, int64_t size, int64_t padding_idx)
   add("weight", weight);
 }
 
-Embedding::Embedding(const Embedding* shared)
-    : weight(shared->weight.shape), shared_(&shared->weight), padding_idx_(shared->padding_idx_) {}
+Embedding::Embedding(const Embedding* shared, std::optional<int64_t> padding_idx)
+    : weight(shared->weight.shape),
+      shared_(&shared->weight),
+      padding_idx_(padding_idx.value_or(shared->padding_idx_)) {}
 
 at::Tensor Embedding::forward(const at::Tensor& ids, at::ScalarType type) const {
   if (!lora) return table().value.look_up(ids, padding_idx_, type);

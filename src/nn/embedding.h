@@ -17,8 +17,9 @@ class Embedding : public Module {
  public:
   // The row `padding_idx` gets no gradient from look-ups (as in torch.nn.Embedding); -1: no such row.
   Embedding(int64_t rows, int64_t size, int64_t padding_idx = -1);
-  // Looks up in the table of `shared`, which must outlive it, until own_weight() is called.
-  explicit Embedding(const Embedding* shared);
+  // Looks up in the table of `shared`, which must outlive it, until own_weight() is called. It may have
+  // another row without gradients.
+  explicit Embedding(const Embedding* shared, std::optional<int64_t> padding_idx = std::nullopt);
 
   // Looks up ids [...] int64; returns [..., size] in `type`.
   at::Tensor forward(const at::Tensor& ids, at::ScalarType type) const;

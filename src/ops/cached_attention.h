@@ -23,6 +23,7 @@ struct CachedKeys {
 struct CachedScores {
   double scale = 1.0, soft_cap = 0.0;  // c: scores become c tanh(scores / c); 0: no cap
   int64_t window = 0;                  // positions that a token sees, itself included; 0: all
+  std::vector<int64_t> always = {};    // of each row: so many at its beginning are seen with any window
   at::Tensor bias{};  // fp32 [heads, distances]: added to the score of the key so far before the token
 
   std::vector<at::Tensor> tensors() const { return {bias}; }

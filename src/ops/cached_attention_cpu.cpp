@@ -31,17 +31,19 @@ TRAINER_INLINE float dot_of_head(const float* __restrict__ x, const T* __restric
   return lanes[0];
 }
 
-// What a head of a row sees of the cache: positions first, first + 1, ..., `count` of them.
+// What a head of a row sees of the cache: `count` positions, of which `always` are the first ones and the
+// others follow `skipped` positions later.
 template <class T>
 struct SeenKeys {
   const T *k, *v;  // of the head in slot 0
   int64_t slot_stride;
   const int32_t* slots;  // of position 0
   int64_t slots_stride;  // 0: all positions lie in one
-  int64_t first, count, head_dim;
+  int64_t always, skipped, count, head_dim;
 
   TRAINER_INLINE int64_t place(int64_t i) const {
-    return slots[(first + i) * slots_stride] * slot_stride + (first + i) * head_dim;
+    const int64_t position = i < always ? i : i + skipped;
+    return slots[position * slots_stride] * slot_stride + position * head_dim;
   }
 };
 
@@ -121,14 +123,16 @@ void attend_row_head(const CachedCall& call, int64_t row, int64_t kv_head, std::
   const CachedKeys& keys = call.keys;
   const int64_t length = keys.lengths[static_cast<size_t>(row)], head_dim = call.q.size(2);
   if (call.added.k.defined()) add_new_key<T>(call, row, kv_head, length - 1);
-  const int64_t first = call.how.window > 0 ? std::max<int64_t>(length - call.how.window, 0) : 0;
+  const int64_t always = call.how.always.empty() ? 0 : call.how.always[static_cast<size_t>(row)];
+  const int64_t skipped = call.how.window > 0 ? std::max<int64_t>(length - always - call.how.window, 0) : 0;
   const SeenKeys<T> seen{keys.k.const_data_ptr<T>() + kv_head * keys.k.stride(1),
                          keys.v.const_data_ptr<T>() + kv_head * keys.v.stride(1),
                          keys.k.stride(0),
                          keys.slots.const_data_ptr<int32_t>() + row * keys.slots.stride(0),
                          keys.slots.size(1) == 1 ? 0 : keys.slots.stride(1),
-                         first,
-                         length - first,
+                         always,
+                         skipped,
+                         length - skipped,
                          head_dim};
   const int64_t queries = call.queries(), of_q = queries * head_dim, of_scores = queries * seen.count;
   memory.resize(std::max(memory.size(), static_cast<size_t>(2 * of_q + of_scores)));

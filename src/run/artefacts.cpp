@@ -36,7 +36,7 @@ void save_adapter(const SavedWeights& weights, const AdapterConfig& config, cons
 void save_whole(const SavedWeights& weights, const fs::path& base, const fs::path& directory) {
   TensorSources sources;
   for (const auto& [name, tensor] : weights.tensors) sources[name] = source_of(tensor, weights.type_of(name));
-  const ModelWeights of_base = is_whole_model(base) ? read_model_weights(base) : ModelWeights{};
+  const ModelWeights of_base = has_stored_names(base) ? read_model_weights(base) : ModelWeights{};
   write_model_weights(directory, whole_again(of_base, sources));
   write_model_config(base, directory, weights.dtype, weights.config_changes);
 }

@@ -151,7 +151,7 @@ INSTANTIATE_TEST_SUITE_P(Families, Prefill, ::testing::ValuesIn(golden_names()),
                          [](const auto& param) { return param.param; });
 
 TEST(PrefillOfQuantisedWeights, EachPromptGetsTheScoresThatItGetsAlone) {
-  for (const char* name : {"qwen2", "t5_v1_1"}) {
+  for (const char* name : {"qwen2", "t5_v1_1", "t5gemma2"}) {
     const auto model = load_model(golden_directory(name) / "model",
                                   {at::kCPU, at::kFloat, /*train_all=*/false, Quantisation{}});
     expect_scores_of_each_alone(*model, uneven_prompts(), true);
@@ -159,7 +159,7 @@ TEST(PrefillOfQuantisedWeights, EachPromptGetsTheScoresThatItGetsAlone) {
 }
 
 TEST(PackedGeneration, GivesTheAnswersOfPaddedRowsWithBeamsAndSamples) {
-  for (const char* name : {"t5_v1_0", "umt5", "qwen2", "gemma2"}) {
+  for (const char* name : {"t5_v1_0", "umt5", "qwen2", "gemma2", "t5gemma", "t5gemma2"}) {
     const Golden golden(name);
     GenerationConfig beams, samples;
     beams.num_beams = 3;

@@ -51,7 +51,9 @@ at::Tensor expected_row(const Cached& c, int64_t row, const CachedScores& how) {
   at::Tensor scores = how.scale * k.matmul(c.q[row].to(at::kDouble).unsqueeze(2)).squeeze(2);
   if (how.soft_cap > 0) scores = how.soft_cap * (scores / how.soft_cap).tanh();
   if (how.bias.defined()) scores = scores + how.bias.narrow(1, 0, length).flip(1);
-  if (how.window > 0 && length > how.window) scores.narrow(1, 0, length - how.window).fill_(-INFINITY);
+  const int64_t always = how.always.empty() ? 0 : how.always[static_cast<size_t>(row)];
+  if (how.window > 0 && length - always > how.window)
+    scores.narrow(1, always, length - always - how.window).fill_(-INFINITY);
   return scores.softmax(1).unsqueeze(1).matmul(v).flatten();
 }
 
@@ -70,6 +72,7 @@ TEST(CachedAttention, HasTheValuesOfAttentionInFp64) {
     for (const CachedScores& how : {CachedScores{.scale = 0.2},
                                     {.scale = 0.5, .soft_cap = 3.0},
                                     {.scale = 0.3, .window = 9},
+                                    {.scale = 0.3, .window = 9, .always = {0, 3, 12, 22}},
                                     {.bias = bias}}) {
       expect_attention(scattered(random, 6, kv_heads, head_dim, at::kFloat), how, 2e-6);
       expect_attention(scattered(random, 6, kv_heads, head_dim, at::kBFloat16), how, 0x1p-8);

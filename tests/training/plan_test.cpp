@@ -90,6 +90,15 @@ Json decoder(Json changes) {
   return config;
 }
 
+// Windows are narrower than samples.
+Json t5gemma(const char* type) {
+  const bool second = type == std::string("t5gemma2");
+  Json stack = decoder({{"head_dim", 64}, {"sliding_window", 64}});
+  for (const char* key : {"model_type", "hidden_act", "tie_word_embeddings"}) stack.erase(key);
+  const Json encoder = second ? Json{{"text_config", stack}, {"vision_config", Json::object()}} : stack;
+  return {{"model_type", type}, {"encoder", encoder}, {"decoder", stack}};
+}
+
 struct Family {
   std::string name;
   Json config;
@@ -134,6 +143,8 @@ std::vector<Family> families() {
                                     {"original_max_position_embeddings", 64}}}})},
           {"olmo3", decoder({{"model_type", "olmo3"}, {"pad_token_id", 0}, {"sliding_window", 64}})},
           {"glm4", decoder({{"model_type", "glm4"}, {"head_dim", 32}, {"pad_token_id", 0}})},
+          {"t5gemma", t5gemma("t5gemma")},
+          {"t5gemma2", t5gemma("t5gemma2")},
           {"gemma3_whole",
            {{"model_type", "gemma3"},
             {"text_config",

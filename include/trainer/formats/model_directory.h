@@ -47,9 +47,12 @@ std::string config_string(const nlohmann::json& config, const std::string& key, 
 // file that the index lists must exist and hold the listed tensors; a tensor in two files is an error. For a
 // directory that has only .bin pickles, the error message gives the command that converts them.
 // Of a model of texts and images only the text half is loaded; its tensors get the names of Transformers'
-// modules, whatever prefixes the files have.
+// modules, whatever prefixes the files have. (T5Gemma's head, lm_head.out_proj there, is lm_head here.)
 struct StoredNames {
-  std::string body, head;  // prefixes in the files, with a point at their ends
+  std::string body, head;                                 // prefixes in the files, with a point at their ends
+  std::string body_of_modules = "model.language_model.";  // the body's in Transformers
+  std::string other_body = {};                  // a further one, which has the same name in both; empty: none
+  std::vector<std::string> of_other_half = {};  // begins of names in the body that are not its own
 
   std::string of(const std::string& module) const;
   // Returns nothing for tensors of the other half.

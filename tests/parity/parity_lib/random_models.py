@@ -12,7 +12,7 @@ from . import tiny_models
 DECODERS = ["llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma2", "gemma3_text", "phi3", "granite", "qwen3_5_text"]
 DECODERS += ["cwm", "ernie4_5", "gemma", "helium", "internlm3", "iquestcoder", "ministral"]
 DECODERS += ["granitemoehybrid", "ministral3", "olmo2", "olmo3", "glm", "glm4"]
-ENCODER_DECODERS = ["t5", "mt5", "umt5"]
+ENCODER_DECODERS = ["t5", "mt5", "umt5", "t5gemma", "t5gemma2"]
 # Models of texts and images, and the families that their text halves may be of.
 WHOLES = {"gemma3": ["gemma3_text"], "mistral3": ["mistral", "ministral3"], "qwen2_vl": ["qwen2_vl_text"]}
 WHOLES |= {"qwen2_5_vl": ["qwen2_5_vl_text"], "qwen3_vl": ["qwen3_vl_text"]}
@@ -346,6 +346,28 @@ def t5_config(draw, family):
     return config
 
 
+def t5gemma_config(draw, family):
+    """Stacks of Gemma 2's and Gemma 3's layers, each with sizes of its own."""
+    second = family == "t5gemma2"
+    stacks = [decoder_config(draw, "gemma3_text" if second else "gemma2") for _ in range(2)]
+    for stack in stacks:
+        for key in ("model_type", "tie_word_embeddings"):
+            stack.pop(key)
+        stack["pad_token_id"] = draw.choice([0, 3]) if second else 0  # T5Gemma in Transformers hides what equals it
+        ropes = [stack, *stack.values(), *stack.get("rope_parameters", {}).values()]
+        for rope in (rope for rope in ropes if isinstance(rope, dict)):
+            for key in ("rope_type", "type"):
+                if rope.get(key) == "dynamic":  # by the length of the batch in Transformers
+                    rope[key] = "linear"
+    encoder, decoder = stacks
+    config = {"model_type": family, "is_encoder_decoder": True, "tie_word_embeddings": draw.random() < 0.7}
+    if second:
+        decoder["hidden_size"] = encoder["hidden_size"]
+        encoder = {"text_config": encoder, "vision_config": VISION["gemma3"], "mm_tokens_per_image": 4}
+        encoder["eoi_token_index"] = draw.choice([7, 256000])
+    return config | {"dropout_rate": 0.0, "encoder": encoder, "decoder": decoder}
+
+
 VISION = {
     "gemma3": {"model_type": "siglip_vision_model", "intermediate_size": 16, "num_hidden_layers": 1}
     | {"num_attention_heads": 2, "image_size": 28, "patch_size": 14, "hidden_size": 16},
@@ -376,6 +398,8 @@ def stored_names(draw, family, names):
     """The names in the files of one of the versions of Transformers, by those of the modules."""
     if family == "qwen3_vl" or draw.random() < 0.5:
         return {name: name for name in names}
+    if family == "t5gemma2":  # as save_pretrained writes them
+        return {name: name.replace("model.encoder.text_model.", "model.encoder.") for name in names}
     if family.startswith("qwen"):
         old = lambda name: name.replace("model.language_model.", "model.").replace("model.visual.", "visual.")
     else:
@@ -386,8 +410,9 @@ def stored_names(draw, family, names):
 
 def make(draw, family, folder):
     """Writes folder/config.json, drawn at random, and model.safetensors. Returns the config."""
+    gemma = family.startswith("t5gemma")
     config = t5_config if family in ENCODER_DECODERS else whole_config if family in WHOLES else decoder_config
-    config = config(draw, family)
+    config = (t5gemma_config if gemma else config)(draw, family)
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
     kind = AutoModelForSeq2SeqLM if family in ENCODER_DECODERS else AutoModelForCausalLM
@@ -395,18 +420,21 @@ def make(draw, family, folder):
     torch.manual_seed(draw.randrange(2**31))
     model = kind.from_config(AutoConfig.from_pretrained(folder))
     tensors = {}
-    scale = 0.5 if family in ENCODER_DECODERS else 0.3 if config["tie_word_embeddings"] else 1.0
-    plus_one = family.startswith("gemma") or family == "qwen3_5_text"
-    if family.startswith("gemma"):
+    t5 = family in ENCODER_DECODERS and not gemma
+    scale = 0.5 if t5 else 0.3 if config["tie_word_embeddings"] else 1.0
+    gemma = gemma or family.startswith("gemma")
+    plus_one = gemma or family == "qwen3_5_text"
+    if gemma:
         scale *= 0.5  # the embedding is multiplied by the root of hidden_size
     for name, parameter in model.named_parameters():
-        if family in WHOLES and not name.startswith(("model.language_model.", "lm_head.")):
+        other = ".vision_tower." in name or ".multi_modal_projector." in name
+        if other or family in WHOLES and not name.startswith(("model.language_model.", "lm_head.")):
             tensors[name] = 0.3 * torch.randn(parameter.shape)
             continue
         tensors[name] = tiny_models.spread(name, parameter, scale, norm_offset=float(plus_one)).detach().contiguous()
-    if family in ENCODER_DECODERS and draw.random() < 0.5:
+    if t5 and draw.random() < 0.5:
         tensors["lm_head.weight"] = torch.randn(tensors["shared.weight"].shape) / config["d_model"] ** 0.5
-    if family in WHOLES:
+    if family in WHOLES or family == "t5gemma2":
         names = stored_names(draw, family, tensors)
         tensors = {names[name]: tensor for name, tensor in tensors.items()}
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})

@@ -70,6 +70,9 @@ def load_model(directory, dtype=torch.float32, adapter=None):
     elif hasattr(config, "vision_config"):
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(name.startswith(("model.language_model.", "lm_head.")))
+    elif config.model_type == "t5gemma2":
+        for part in (model.model.encoder.vision_tower, model.model.encoder.multi_modal_projector):
+            part.requires_grad_(False)
     if dtype == torch.float64:
         model.double()
     return model.eval()
@@ -101,6 +104,7 @@ def canonical_name(name):
     """A parameter's name without PEFT's additions: the prefix, the adapter's name, and the wrapper of a saved module or of
     a module with an adapter."""
     name = name.removeprefix("base_model.model.").replace("lora_magnitude_vector.default.weight", "lora_magnitude_vector")
+    name = name.replace("lm_head.out_proj.", "lm_head.")  # T5Gemma's, which is lm_head in trainer
     for wrapper in (".modules_to_save.default.", ".base_layer.", ".default."):
         name = name.replace(wrapper, ".")
     return name.removesuffix(".default")
@@ -254,6 +258,12 @@ def relative_error(actual, expected):
         tensors[name] = difference / norm if norm else difference
         off, size = off + difference**2, size + norm**2
     return {"overall": (off / size) ** 0.5, "tensors": tensors}
+
+
+def start_token(model):
+    """The first token of an encoder-decoder's answers."""
+    start = getattr(model.config, "decoder_start_token_id", None)
+    return model.config.decoder.bos_token_id if start is None else start
 
 
 def generate(model, prompt, max_new_tokens):

@@ -38,6 +38,10 @@ from transformers import (
     Qwen3_5TextConfig,
     T5Config,
     T5ForConditionalGeneration,
+    T5Gemma2Config,
+    T5Gemma2ForConditionalGeneration,
+    T5GemmaConfig,
+    T5GemmaForConditionalGeneration,
     UMT5Config,
     UMT5ForConditionalGeneration,
 )
@@ -137,6 +141,21 @@ def model_config(family, vocab_size, **changes):
     if family == "glm4":  # half of each head is rotated, in pairs of neighbours; k_proj.bias has no effect in the other half
         sizes |= {"head_dim": 12, "rope_parameters": {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.5}}
         return Glm4Config(**sizes | {"tie_word_embeddings": False, "attention_bias": False} | changes)
+    if family.startswith("t5gemma"):  # windows that are no wider than texts; stacks of several sizes
+        stack = sizes | {"head_dim": 12, "sliding_window": 6, "query_pre_attn_scalar": 20}
+        stack |= {"layer_types": ["sliding_attention", "full_attention"]}
+        encoder = stack | {"intermediate_size": 28, "layer_types": ["full_attention", "sliding_attention"]}
+        if family == "t5gemma":  # caps that logits and attention scores come near to
+            capped = rope(100.0) | {"attn_logit_softcapping": 1.5, "final_logit_softcapping": 2.0}
+            encoder |= {"num_hidden_layers": 3, "layer_types": [*stack["layer_types"], "sliding_attention"]}
+            encoder |= {"hidden_size": 24, "num_attention_heads": 2}
+            return T5GemmaConfig(encoder=encoder | capped, decoder=stack | capped, vocab_size=vocab_size, **changes)
+        full = {"rope_type": "linear", "rope_theta": 500.0, "factor": 4.0}
+        ropes = {"rope_parameters": {"full_attention": full, "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}}
+        vision = {"model_type": "siglip_vision_model", "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
+        vision |= {"num_attention_heads": 2, "image_size": 28, "patch_size": 14, "vision_use_head": False}
+        whole = {"text_config": encoder | ropes, "vision_config": vision, "mm_tokens_per_image": 4, "eoi_token_index": 40}
+        return T5Gemma2Config(encoder=whole, decoder=stack | ropes | {"final_logit_softcapping": 3.0}, **changes)
     if family == "gemma3_whole":  # a model of texts and images with one tiny layer for these
         vision = {"model_type": "siglip_vision_model", "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
         vision |= {"num_attention_heads": 2, "image_size": 28, "patch_size": 14, "vision_use_head": False}
@@ -181,6 +200,8 @@ MODEL_CLASSES = {
     "olmo3": Olmo3ForCausalLM,
     "glm4": Glm4ForCausalLM,
     "gemma3_whole": Gemma3ForConditionalGeneration,
+    "t5gemma": T5GemmaForConditionalGeneration,
+    "t5gemma2": T5Gemma2ForConditionalGeneration,
 }
 
 
@@ -215,7 +236,7 @@ def random_model(family, vocab_size, **changes):
     """A float32 model of `family`; the caller seeds torch."""
     config = model_config(family, vocab_size, **changes)
     model = MODEL_CLASSES[family](config)
-    gemma = family.startswith("gemma")
+    gemma = "gemma" in family
     plus_one = gemma or family == "qwen3_5"
     small = ("qwen2", "qwen3", "qwen3_5", "llama_31", "qwen3_dynamic", "phi3")
     smaller = gemma or family.startswith("granite")  # the embedding is multiplied
