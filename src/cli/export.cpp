@@ -1,4 +1,6 @@
 // trainer export FROM OUT
+#include <algorithm>
+#include <array>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,7 +21,12 @@ namespace {
 
 // The options about quantised weights that `trainer export` and `trainer merge` share.
 
-void add_quantize_options(CLI::App& command, const std::shared_ptr<ExportOptions>& options) {
+// Types of GGUF in which matrices are quantised here.
+constexpr std::array<const char*, 2> kGgufTypes{"q4_k_m", "q8_0"};
+
+bool is_gguf_type(const std::string& name) { return std::ranges::find(kGgufTypes, name) != kGgufTypes.end(); }
+
+void add_quantize_options(CLI::App& command, const std::shared_ptr<ExportOptions>& options, bool with_gguf) {
   std::vector<std::string> names, help, titles;
   for (const WeightFormatName& format : weight_format_names()) {
     names.push_back(format.name);
@@ -27,9 +34,13 @@ void add_quantize_options(CLI::App& command, const std::shared_ptr<ExportOptions
     titles.push_back(format.title);
   }
   const std::string formats = join(titles, " or ");
+  if (with_gguf) {
+    names.insert(names.end(), kGgufTypes.begin(), kGgufTypes.end());
+    help.push_back("q4_k_m, q8_0: a GGUF in about 4.8 or 8.5 bits a weight, for llama.cpp and Ollama");
+  }
   CLI::Option* quantize = command.add_option("--quantize", options->quantize, join(help, "; "))
                               ->type_name("NAME")
-                              ->check(CLI::IsMember(names));
+                              ->transform(CLI::IsMember(names, CLI::ignore_case));
   command
       .add_flag("!--no-double-quant", options->double_quant,
                 concat("With --quantize ", smallest_weight_format().name,
@@ -59,7 +70,7 @@ std::string check_dtype(std::string& name) {
   if (lower == "f16" || lower == "float16") lower = "fp16";
   if (lower == "f32" || lower == "float32") lower = "fp32";
   if (lower == "bfloat16") lower = "bf16";
-  if (lower == "auto" || lower == "bf16" || lower == "fp16" || lower == "fp32" || lower == "q8_0") {
+  if (lower == "auto" || lower == "bf16" || lower == "fp16" || lower == "fp32" || is_gguf_type(lower)) {
     name = lower;
     return "";
   }
@@ -71,7 +82,25 @@ std::string check_dtype(std::string& name) {
                   "then run: llama-quantize model.gguf model-",
                   upper, ".gguf ", upper);
   }
-  return concat(name, " is not a type: auto, bf16, fp16, fp32, or q8_0 for GGUF");
+  return concat(name, " is not a type: auto, bf16, fp16, fp32, or q8_0 and q4_k_m for GGUF");
+}
+
+// Refuses types that do not go with the kind of file, or with each other.
+void check_types(const ExportOptions& options) {
+  for (const auto& [option, name] : {std::pair("--dtype", options.dtype), {"--quantize", options.quantize}}) {
+    if (is_gguf_type(name) && !options.gguf)
+      throw ConfigError(
+          concat("export: ", option, " ", name, " is a type of GGUF; give OUT a name that ends in .gguf"));
+  }
+  if (options.quantize.empty() || !options.gguf) return;
+  if (!is_gguf_type(options.quantize))
+    throw ConfigError(concat("export: --quantize ", options.quantize,
+                             " is no type of GGUF; for a small GGUF give --quantize q4_k_m or q8_0"));
+  if (!options.double_quant)
+    throw ConfigError(concat("export: --no-double-quant has no meaning for --quantize ", options.quantize));
+  if (options.dtype != "auto" && options.dtype != options.quantize)
+    throw ConfigError(concat("export: --dtype ", options.dtype, " and --quantize ", options.quantize,
+                             " are both the type of a GGUF's matrices; leave out one"));
 }
 
 // Fills in what the words mean together.
@@ -85,11 +114,11 @@ void resolve_export(ExportOptions& options, const ExportWords& words) {
         concat("export: GGUF is a single file; give a name that ends in .gguf, not ", options.out));
   if (!options.gguf && names_gguf)
     throw ConfigError("export: --format safetensors writes a directory; give a name without .gguf");
-  if (options.dtype == "q8_0" && !options.gguf)
-    throw ConfigError("export: --dtype q8_0 is a type of GGUF; give OUT a name that ends in .gguf");
-  if (options.gguf && !options.quantize.empty())
-    throw ConfigError(concat("export: --quantize ", options.quantize,
-                             " is no type of GGUF; for a small GGUF give --dtype q8_0"));
+  check_types(options);
+  if (options.adapter && options.dtype == "q4_k_m")
+    throw ConfigError(
+        "export: --adapter writes an adapter's small matrices, which Q4_K_M does not hold; leave out "
+        "--dtype");
   if (options.adapter && (!options.quantize.empty() || options.dequantised)) {
     throw ConfigError("export: --adapter writes the adapter alone; leave out --quantize and --dequantized");
   }
@@ -133,7 +162,7 @@ void add_export(CLI::App& command) {
       "--adapter", options->adapter,
       "Write only the adapter instead of merging it: PEFT files or, if OUT ends in .gguf, one file for "
       "llama.cpp (--lora) and Ollama (ADAPTER)");
-  add_quantize_options(command, options);
+  add_quantize_options(command, options, /*with_gguf=*/true);
   command.callback([options, words] {
     resolve_export(*options, *words);
     options->source = resolve_model_name(options->source);
@@ -158,7 +187,7 @@ void add_merge(CLI::App& command) {
       ->capture_default_str()
       ->type_name("NAME")
       ->check(CLI::IsMember({"auto", "bf16", "fp16", "fp32"}));
-  add_quantize_options(command, options);
+  add_quantize_options(command, options, /*with_gguf=*/false);
   command.callback([options] {
     require_option(options->source, "merge", "DIR (the adapter directory)");
     require_option(options->out, "merge", "OUT (the directory to write)");

@@ -23,6 +23,7 @@ std::optional<GgufType> gguf_type_of(const std::string& name) {
   if (name == "fp16") return GgufType::f16;
   if (name == "fp32") return GgufType::f32;
   if (name == "q8_0") return GgufType::q8_0;
+  if (name == "q4_k_m") return GgufType::q4_k;
   return std::nullopt;
 }
 
@@ -34,16 +35,21 @@ void run_export(const ExportOptions& options) {
   request.adapter_only = options.adapter;
   request.base = options.base;
   request.dequantised = options.dequantised;
-  if (!options.quantize.empty())
+  request.modelfile = options.gguf && !options.adapter;
+  if (!options.gguf && !options.quantize.empty())
     request.quantise = Quantisation{.double_quant = options.double_quant, .format = options.quantize};
   const ExportReport report =
-      options.gguf ? export_gguf(request, gguf_type_of(options.dtype)) : export_model(request);
+      options.gguf
+          ? export_gguf(request, gguf_type_of(options.quantize.empty() ? options.dtype : options.quantize))
+          : export_model(request);
   std::string text = concat(bytes_string(report.bytes), " written to ", options.out);
   if (report.merged + report.replaced > 0)
     text = concat("merged: ", report.merged, " tensors changed, ", report.replaced, " replaced; ", text);
   if (report.untied) text += "; the head is now a tensor of its own, lm_head.weight";
   log::info(concat("checked: ", report.check));
   if (!report.difference.empty()) log::info(concat("difference: ", report.difference));
+  if (!report.modelfile.empty())
+    text += concat("; for Ollama: ollama create NAME -f ", report.modelfile.string());
   log::info(concat("done: ", text));
 }
 

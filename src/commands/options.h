@@ -87,12 +87,12 @@ struct ExportOptions {
   std::string source;  // an adapter or model directory, a checkpoint, a run's output directory
   std::string out;     // a directory that does not exist, or is empty; for GGUF a file that does not exist
   bool gguf = false;
-  std::string dtype = "auto";  // auto, bf16, fp16, fp32; for GGUF also q8_0
+  std::string dtype = "auto";  // auto, bf16, fp16, fp32; for GGUF also q8_0 and q4_k_m
   int64_t max_shard_bytes = 5'000'000'000;
   bool adapter = false;      // export only the adapter
   std::string base;          // merge onto this model's weights instead of those of the adapter's base
   bool dequantised = false;  // merge onto the base's weights as quantising makes them
-  std::string quantize;      // a value of model.quantize, or empty
+  std::string quantize;      // a value of model.quantize; for GGUF q8_0 or q4_k_m; or empty
   bool double_quant = true;
 };
 

@@ -7,6 +7,7 @@
 
 #include "trainer/adapters/lora.h"
 #include "trainer/base/error.h"
+#include "trainer/base/files.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/checkpoint.h"
@@ -18,6 +19,7 @@
 #include "base/progress.h"
 #include "export/compare_logits.h"
 #include "export/gguf_export.h"
+#include "export/modelfile.h"
 #include "export/new_output.h"
 #include "export/quantised_export.h"
 #include "formats/json_file.h"
@@ -317,6 +319,20 @@ ExportReport export_model(const ExportRequest& request) {
   return request.adapter_only ? export_adapter(request, source) : export_merged(request, source);
 }
 
+// Writes the Modelfile, unless its text is empty, and then lets OUT appear.
+static void complete_with(NewOutput& output, const fs::path& out, const std::string& text,
+                          ExportReport& report) {
+  if (text.empty()) return output.complete();
+  report.modelfile = modelfile_path(out);
+  write_atomically(report.modelfile, text);
+  try {
+    output.complete();
+  } catch (...) {
+    fs::remove(report.modelfile);
+    throw;
+  }
+}
+
 ExportReport export_gguf(const ExportRequest& request, std::optional<GgufType> type) {
   const fs::path source = find_source(request);
   const MergeSources from = find_merge_sources(request, source);
@@ -333,12 +349,14 @@ ExportReport export_gguf(const ExportRequest& request, std::optional<GgufType> t
   }
   ExportReport report = report_of(model);
   report.bytes = write_gguf_model(model, type, name, output.file());
-  report.check = check_gguf_model(model, output.file());
+  report.check = check_gguf_model(model, type, output.file());
   if (from.trained && !from.trained_is_merged) {
     report.difference = difference_text(streamed_logits(from.merged), streamed_logits(*from.trained),
                                         trained_model(from) + ", before the file's type");
   }
-  output.complete();
+  const std::string text =
+      request.modelfile ? modelfile(model, output.file(), request.out.filename().string()) : "";
+  complete_with(output, request.out, text, report);
   return report;
 }
 

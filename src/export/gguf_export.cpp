@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -20,6 +22,7 @@
 
 #include "base/progress.h"
 #include "export/gguf_layout.h"
+#include "export/gguf_types.h"
 #include "export/new_output.h"
 #include "models/tensor_views.h"
 #include "text/tokenizer/gguf_vocabulary.h"
@@ -67,7 +70,7 @@ void add_vocabulary(const MergedModel& model, GgufMetadata& out) {
   add("pre", vocabulary.pre);
   add("tokens", std::move(vocabulary.tokens));
   add("token_type", std::move(vocabulary.types));
-  if (!vocabulary.merges.empty()) add("merges", std::move(vocabulary.merges));
+  if (vocabulary.model == "gpt2") add("merges", std::move(vocabulary.merges));
   if (!vocabulary.scores.empty()) add("scores", std::move(vocabulary.scores));
   const auto add_id = [&](const char* key, const std::optional<int32_t>& id) {
     if (id) add(key, static_cast<uint32_t>(*id));
@@ -80,6 +83,8 @@ void add_vocabulary(const MergedModel& model, GgufMetadata& out) {
   add("add_bos_token", vocabulary.add_bos);
   add("add_eos_token", vocabulary.add_eos);
   if (vocabulary.add_space_prefix) add("add_space_prefix", *vocabulary.add_space_prefix);
+  if (vocabulary.remove_extra_spaces) add("remove_extra_whitespaces", *vocabulary.remove_extra_spaces);
+  if (!vocabulary.charsmap.empty()) add("precompiled_charsmap", std::move(vocabulary.charsmap));
 
   std::vector<std::string> others;
   for (auto& [name, text] : chat_template_texts(chat)) {
@@ -108,19 +113,51 @@ GgufSource rope_source(const std::string& name, const std::vector<float>& factor
           }};
 }
 
-// The rows in the order in which interleaved() takes them.
-at::Tensor reordered(const at::Tensor& rows, int64_t head_dim) {
-  const at::Tensor heads = at::arange(rows.size(0)).view({-1, head_dim});
-  const int64_t half = head_dim / 2;
-  return rows.index_select(0,
-                           at::stack({heads.narrow(1, 0, half), heads.narrow(1, half, half)}, 2).flatten());
+bool has_own_head(const MergedModel& model) { return model.plan.tensors.contains(kHead); }
+
+// A tensor of the file, and the model's that it is made from.
+struct Written {
+  GgufPart part;
+  std::string model_name;
+  const MergedTensor* from;
+  std::vector<int64_t> shape;
+  GgufType type;
+
+  // Calls `use` with the file's rows, fp32, first to last.
+  void in_rows(const std::function<void(const at::Tensor& rows)>& use) const {
+    int64_t first = 0;  // of the model's rows
+    const int64_t begin = part.first_row,
+                  end = part.rows < 0 ? std::numeric_limits<int64_t>::max() : begin + part.rows;
+    from->in_rows(part.unit, [&](const at::Tensor& rows) {
+      const int64_t from_here = std::max(begin - first, int64_t{0}),
+                    to_here = std::min(end - first, rows.size(0));
+      if (from_here < to_here) use(part.in_file(rows.narrow(0, from_here, to_here - from_here)));
+      first += rows.size(0);
+    });
+  }
+};
+
+// All tensors that come from the model's.
+std::vector<Written> tensors_of(const MergedModel& model, const GgufLayout& layout, GgufType type) {
+  std::vector<Written> all;
+  std::vector<GgufShape> shapes;
+  for (const auto& [name, tensor] : model.plan.tensors) {
+    for (GgufPart& part : layout.parts_of(name)) {
+      std::vector<int64_t> shape = part.shape_in_file(tensor.base.shape);
+      shapes.push_back({part.name, shape});
+      all.push_back({std::move(part), name, &tensor, std::move(shape), type});
+    }
+  }
+  const std::vector<GgufType> types = gguf_types(shapes, type, layout.blocks);
+  for (size_t i = 0; i < all.size(); i++) all[i].type = types[i];
+  return all;
 }
 
 }  // namespace
 
 int64_t write_gguf_model(const MergedModel& model, std::optional<GgufType> wanted, const std::string& name,
                          const std::filesystem::path& path) {
-  const GgufLayout layout = gguf_layout(model.config);
+  const GgufLayout layout = gguf_layout(model.config, has_own_head(model));
   const GgufType type = wanted.value_or(stored_type(model));
   if (layout.sliding_window > 0) {
     log::warning(concat("config.json: sliding_window ", layout.sliding_window,
@@ -131,59 +168,63 @@ int64_t write_gguf_model(const MergedModel& model, std::optional<GgufType> wante
   int64_t bytes = 0;
   for (const auto& [tensor_name, factors] : layout.rope_factors)
     sources.push_back(rope_source(tensor_name, factors));
-  for (const auto& [tensor_name, tensor] : model.plan.tensors) {
-    const GgufType own = gguf_type_for(tensor.base.shape, type);
-    const bool reordered = layout.is_reordered(tensor_name);
-    const auto write = [&, own, reordered](std::ostream& out) {
-      const int64_t head_dim = reordered ? layout.head_dim : 1;
-      tensor.in_rows(head_dim, [&](const at::Tensor& rows) {
-        write_gguf_values(reordered ? interleaved(rows, head_dim) : rows, own, tensor_name, out);
-      });
+  for (Written& tensor : tensors_of(model, layout, type)) {
+    bytes += static_cast<int64_t>(gguf_bytes(tensor.type, tensor.shape, tensor.model_name));
+    const auto write = [tensor](std::ostream& out) {
+      tensor.in_rows(
+          [&](const at::Tensor& rows) { write_gguf_values(rows, tensor.type, tensor.model_name, out); });
     };
-    sources.push_back({layout.name_of(tensor_name), own, tensor.base.shape, write});
-    bytes += static_cast<int64_t>(gguf_bytes(own, tensor.base.shape, tensor_name));
+    sources.push_back({tensor.part.name, tensor.type, tensor.shape, write});
   }
   require_space(path.parent_path(), bytes);
   write_gguf(path, whole_metadata(model, layout, type, name), sources);
   return bytes;
 }
 
-std::string check_gguf_model(const MergedModel& model, const std::filesystem::path& path) {
+namespace {
+
+[[noreturn]] void fail_check(const std::string& what) {
+  throw of_family(ErrorCode::export_check, FormatError(what));
+}
+
+// Throws unless the tensor in the file has the model's values.
+void check_tensor(const Written& expected, const GgufFile& file, const std::filesystem::path& path) {
+  const auto found = file.tensors.find(expected.part.name);
+  const std::string where = concat(path.string(), ": tensor '", expected.part.name, "'");
+  if (found == file.tensors.end()) fail_check(concat(where, " is missing in the written file"));
+  const GgufTensor& written = found->second;
+  int64_t first = 0;
+  bool same = written.shape == expected.shape && written.type == expected.type;
+  expected.in_rows([&](const at::Tensor& rows) {
+    same = same && agree_in_gguf(read_gguf_values(written, first, rows.size(0)), rows, written.type);
+    first += rows.size(0);
+  });
+  if (!same)
+    fail_check(concat(where, " differs from what was written when it is read again; is the disk damaged?"));
+}
+
+}  // namespace
+
+std::string check_gguf_model(const MergedModel& model, std::optional<GgufType> wanted,
+                             const std::filesystem::path& path) {
   const at::NoGradGuard no_grad;
   const GgufFile file = read_gguf(path);
-  const GgufLayout layout = gguf_layout(model.config);
+  const GgufLayout layout = gguf_layout(model.config, has_own_head(model));
+  const std::vector<Written> tensors = tensors_of(model, layout, wanted.value_or(stored_type(model)));
   std::map<std::string, int64_t> count;
-  Progress shown("reading the file again: tensors", std::ssize(model.plan.tensors));
-  for (const auto& [name, tensor] : model.plan.tensors) {
+  Progress shown("reading the file again: tensors", std::ssize(tensors));
+  for (const Written& tensor : tensors) {
     shown.add();
-    const auto found = file.tensors.find(layout.name_of(name));
-    const std::string where = concat(path.string(), ": tensor '", layout.name_of(name), "'");
-    if (found == file.tensors.end())
-      throw of_family(ErrorCode::export_check, FormatError(concat(where, " is missing in the written file")));
-    const GgufTensor& written = found->second;
-    const int64_t multiple = layout.is_reordered(name) ? layout.head_dim : 1;
-    int64_t first = 0;
-    bool same = written.shape == tensor.base.shape;
-    tensor.in_rows(multiple, [&](const at::Tensor& rows) {
-      const at::Tensor expected = multiple > 1 ? reordered(rows, multiple) : rows;
-      same = same && agree_in_gguf(read_gguf_values(written, first, rows.size(0)), expected, written.type);
-      first += rows.size(0);
-    });
-    if (!same)
-      throw of_family(
-          ErrorCode::export_check,
-          FormatError(
-              concat(where, " differs from what was written when it is read again; is the disk damaged?")));
-    count[gguf_type_name(written.type)]++;
+    check_tensor(tensor, file, path);
+    count[gguf_type_name(tensor.type)]++;
   }
-  const size_t extra = layout.rope_factors.size();
-  if (file.tensors.size() != model.plan.tensors.size() + extra)
-    throw of_family(ErrorCode::export_check,
-                    FormatError(concat(path.string(), ": has ", file.tensors.size(), " tensors, but ",
-                                       model.plan.tensors.size() + extra, " were written")));
+  const size_t expected = tensors.size() + layout.rope_factors.size();
+  if (file.tensors.size() != expected)
+    fail_check(
+        concat(path.string(), ": has ", file.tensors.size(), " tensors, but ", expected, " were written"));
   std::vector<std::string> parts;
   for (const auto& [type, n] : count) parts.push_back(concat(n, " in ", type));
-  return concat("read again from disk, all ", model.plan.tensors.size(), " tensors have the model's values (",
+  return concat("read again from disk, all ", tensors.size(), " tensors have the model's values (",
                 join(parts), ")");
 }
 
@@ -214,18 +255,19 @@ struct AdapterTensors {
   std::map<std::string, at::Tensor> values;  // by their names in the file, fp32
 };
 
-AdapterTensors tensors_of(const MergedModel& model) {
+AdapterTensors adapter_of(const MergedModel& model) {
   check(model);
-  const GgufLayout layout = gguf_layout(model.config);
+  const GgufLayout layout = gguf_layout(model.config, has_own_head(model));
   AdapterTensors out;
   for (const auto& [name, tensor] : model.plan.tensors) {
     if (!tensor.a.defined()) continue;
     if (out.values.empty()) out.alpha = alpha_of(tensor);
     const double rest = out.alpha == 0 ? 1 : alpha_of(tensor) / out.alpha;
-    const at::Tensor b = layout.is_reordered(name) ? interleaved(tensor.b, layout.head_dim) : tensor.b;
-    const std::string in_file = layout.name_of(name);
-    out.values[in_file + ".lora_a"] = tensor.a;
-    out.values[in_file + ".lora_b"] = rest == 1 ? b : b * rest;
+    for (const GgufPart& part : layout.parts_of(name)) {
+      const at::Tensor b = part.b_in_file(tensor.b);
+      out.values[part.name + ".lora_a"] = part.a_in_file(tensor.a);
+      out.values[part.name + ".lora_b"] = rest == 1 ? b : b * rest;
+    }
   }
   if (out.values.empty()) refuse(model.source, "the adapter changes nothing");
   return out;
@@ -236,19 +278,20 @@ AdapterTensors tensors_of(const MergedModel& model) {
 int64_t write_gguf_adapter(const MergedModel& model, GgufType wanted, const std::string& name,
                            const std::filesystem::path& path) {
   const at::NoGradGuard no_grad;
-  const AdapterTensors tensors = tensors_of(model);
-  const GgufMetadata metadata{{"general.architecture", gguf_layout(model.config).architecture},
-                              {"general.type", std::string("adapter")},
-                              {"general.name", name},
-                              {"general.file_type", gguf_file_type(wanted)},
-                              {"general.quantization_version", kGgufQuantizationVersion},
-                              {"adapter.type", std::string("lora")},
-                              {"adapter.lora.alpha", static_cast<float>(tensors.alpha)}};
+  const AdapterTensors tensors = adapter_of(model);
+  const GgufMetadata metadata{
+      {"general.architecture", gguf_layout(model.config, has_own_head(model)).architecture},
+      {"general.type", std::string("adapter")},
+      {"general.name", name},
+      {"general.file_type", gguf_file_type(wanted)},
+      {"general.quantization_version", kGgufQuantizationVersion},
+      {"adapter.type", std::string("lora")},
+      {"adapter.lora.alpha", static_cast<float>(tensors.alpha)}};
   std::vector<GgufSource> sources;
   int64_t bytes = 0;
   for (const auto& [tensor_name, values] : tensors.values) {
     const std::vector<int64_t> shape = values.sizes().vec();
-    const GgufType type = gguf_type_for(shape, wanted);
+    const GgufType type = gguf_types({{tensor_name, shape}}, wanted, 0).front();
     sources.push_back(
         {tensor_name, type, shape, [&tensor_name = tensor_name, &values = values, type](std::ostream& out) {
            write_gguf_values(values, type, tensor_name, out);
@@ -262,7 +305,7 @@ int64_t write_gguf_adapter(const MergedModel& model, GgufType wanted, const std:
 
 std::string check_gguf_adapter(const MergedModel& model, const std::filesystem::path& path) {
   const at::NoGradGuard no_grad;
-  const AdapterTensors tensors = tensors_of(model);
+  const AdapterTensors tensors = adapter_of(model);
   const GgufFile file = read_gguf(path);
   for (const auto& [name, values] : tensors.values) {
     const auto found = file.tensors.find(name);

@@ -12,17 +12,17 @@
 
 namespace trainer {
 
-// Writes matrices in `type` (none: as most of them are stored) and vectors in fp32. If the row length of a
-// matrix is not a multiple of 32, it gets fp16 instead of Q8_0. `name`: general.name. Returns the bytes of
-// the weights. Throws FormatError that names what GGUF cannot express, and tensors whose values are out of
-// the type's range.
+// Writes matrices in `type` (none: as most of them are stored) and vectors in fp32; gguf_types() says more.
+// `name`: general.name. Returns the bytes of the weights. Throws FormatError that names what GGUF cannot
+// express, and tensors whose values are out of the type's range.
 int64_t write_gguf_model(const MergedModel& model, std::optional<GgufType> type, const std::string& name,
                          const std::filesystem::path& path);
 
-// Reads the file again and compares every value with the model's own, rounded to the type; in Q8_0 within
-// half a step of its block. Returns a report for the user. Throws FormatError that names a tensor that
-// differs.
-std::string check_gguf_model(const MergedModel& model, const std::filesystem::path& path);
+// Reads the file again and compares every value with the model's own, rounded to `type`; in types that keep
+// blocks of values, within what such types can be off. Returns a report for the user. Throws FormatError that
+// names a tensor that differs.
+std::string check_gguf_model(const MergedModel& model, std::optional<GgufType> type,
+                             const std::filesystem::path& path);
 
 // For llama.cpp's --lora and Ollama's ADAPTER.
 // https://github.com/ggml-org/llama.cpp (convert_lora_to_gguf.py, src/llama-adapter.cpp)

@@ -1,9 +1,9 @@
-// The form of a decoder's configuration, names and values in GGUF files.
+// The form of a model's configuration, names and values in GGUF files.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
-#include <ostream>
 #include <string>
 #include <vector>
 
@@ -12,61 +12,78 @@
 
 #include "trainer/formats/gguf.h"
 
+#include "export/gguf_types.h"
+
 namespace trainer {
 
-// Translates a decoder's config.json and tensor names to those of GGUF.
-// https://github.com/ggml-org/llama.cpp (gguf-py/gguf/constants.py, src/models/)
+// Translates a model's config.json and tensor names to those of GGUF.
+// https://github.com/ggml-org/llama.cpp (gguf-py/gguf/constants.py, src/models/, conversion/)
+
+// A tensor of the file, made from one of the model's.
+struct GgufPart {
+  std::string name;
+  int64_t first_row = 0, rows = -1;  // of the model's tensor; -1: all
+  // Reordering: of each `unit` rows, which one comes at each place. Undefined: as they are.
+  at::Tensor row_order;
+  int64_t unit = 1;
+  at::Tensor column_order;
+  enum class Value { same, plus_one, minus_exp } value = Value::same;
+  double times = 1.0;
+  bool squeezed = false;  // [channels, 1, width] is [channels, width] in the file
+
+  // Returns the file's rows made from whole units of the model's, fp32 [rows, columns].
+  at::Tensor in_file(const at::Tensor& rows) const;
+  // The same for the matrices of a LoRA adapter, a [r, in] and b [out, r].
+  at::Tensor a_in_file(const at::Tensor& a) const;
+  at::Tensor b_in_file(const at::Tensor& b) const;
+  // Returns the shape in the file of a tensor of this shape in the model.
+  std::vector<int64_t> shape_in_file(std::vector<int64_t> shape) const;
+};
 
 struct GgufLayout {
-  std::string architecture;  // llama, qwen2, qwen3, granite, phi3
-  GgufMetadata metadata;     // the keys of the architecture
-  int64_t head_dim;
-  // Readers of `llama` rotate neighbouring elements, Hugging Face rotates halves: rows of q and k are stored
-  // in the order that these readers expect.
-  bool interleaved;
-  int64_t sliding_window = 0;  // every layer's, if it is shorter than the model's context; 0: none
+  std::string architecture;    // llama, qwen35, t5, ...
+  GgufMetadata metadata;       // the keys of the architecture
+  int64_t blocks = 0;          // block_count
+  int64_t sliding_window = 0;  // a window that readers ignore, if it is shorter than the context; 0: none
   // Divisors of each frequency of the rotary embedding, by the names of the tensors that hold them: of type
   // llama3 rope_freqs.weight, of type longrope rope_factors_short.weight and rope_factors_long.weight
   // (readers choose by the length of their context).
   std::map<std::string, std::vector<float>> rope_factors{};
+  // The parts of a tensor by its name in a text model; empty: it has no name in GGUF.
+  std::function<std::vector<GgufPart>(const std::string& tensor)> parts;
 
-  // The GGUF name of a tensor of the model. Throws FormatError if GGUF has no name for it.
-  std::string name_of(const std::string& tensor) const;
-  // Returns whether the tensor's rows are reordered within each head.
-  bool is_reordered(const std::string& tensor) const;
+  // Returns the tensors of the file that are made from the model's tensor. Throws FormatError if GGUF has no
+  // name for it.
+  std::vector<GgufPart> parts_of(const std::string& tensor) const;
 };
 
 // Whether models of this model_type can be written as GGUF.
 bool has_gguf(const std::string& model_type);
 
-// `config`: what read_model_config() returns. Throws FormatError that names what GGUF cannot express or its
-// readers do not support.
-GgufLayout gguf_layout(const nlohmann::json& config);
+// `config`: what read_model_config() returns; `has_head`: the output head is a tensor of its own. Throws
+// FormatError that names what GGUF cannot express or its readers do not support.
+GgufLayout gguf_layout(const nlohmann::json& config, bool has_head);
 
-// Values of tensors as GGUF files hold them.
+// The layouts of the two kinds of models.
+GgufLayout gguf_layout_of_t5(const nlohmann::json& config, bool has_head);
+bool is_decoder_with_gguf(const std::string& model_type);
+GgufLayout gguf_layout_of_decoder(const nlohmann::json& config, bool has_head);
 
-inline constexpr uint32_t kGgufQuantizationVersion = 2;  // version of ggml's block types
+// Metadata of an architecture.
+class GgufKeys {
+ public:
+  explicit GgufKeys(std::string architecture) : architecture_(std::move(architecture)) {}
+  void number(const char* key, int64_t value) { add(key, static_cast<uint32_t>(value)); }
+  void real(const char* key, double value) { add(key, static_cast<float>(value)); }
+  void add(const char* key, GgufValue value);
+  void set(const char* key, GgufValue value);  // replaces one that is there
+  GgufMetadata all;
 
-// general.file_type: the numbers of llama.cpp's llama_ftype.
-uint32_t gguf_file_type(GgufType type);
+ private:
+  std::string architecture_;
+};
 
-// The type in which a tensor of this shape is written: vectors in fp32, and matrices whose rows are no blocks
-// of Q8_0 in fp16 instead.
-GgufType gguf_type_for(const std::vector<int64_t>& shape, GgufType wanted);
-
-// Interleaves the two halves of each head of `rows` [heads * head_dim, columns]: one row of the first, one of
-// the second, and so on.
-at::Tensor interleaved(const at::Tensor& rows, int64_t head_dim);
-
-// Writes fp32 `values` [rows, columns] in `type`. Throws FormatError that names the tensor if a value is NaN,
-// infinite or beyond the type's range.
-void write_gguf_values(const at::Tensor& values, GgufType type, const std::string& name, std::ostream& out);
-
-// Returns rows of a tensor of a file, fp32 [rows, columns]. The file's pages are given back.
-at::Tensor read_gguf_values(const GgufTensor& tensor, int64_t first, int64_t rows);
-
-// Returns whether `values`, read from a file, are `expected` rounded to the type; in Q8_0 within half a step
-// of their block.
-bool agree_in_gguf(const at::Tensor& values, const at::Tensor& expected, GgufType type);
+// Throws the FormatError for a setting that GGUF cannot express.
+[[noreturn]] void refuse_in_gguf(const std::string& what);
 
 }  // namespace trainer

@@ -14,7 +14,7 @@
 
 #include "base/not_text.h"
 #include "base/progress.h"
-#include "formats/q8_0.h"
+#include "formats/gguf_blocks.h"
 
 namespace trainer {
 namespace {
@@ -26,7 +26,7 @@ constexpr uint32_t kMagic = 0x46554747;  // "GGUF"
 constexpr uint32_t kVersion = 3;
 constexpr uint64_t kAlignment = 32;
 
-enum class ValueType : uint32_t { u32 = 4, i32 = 5, f32 = 6, boolean = 7, string = 8, array = 9 };
+enum class ValueType : uint32_t { u8 = 0, u32 = 4, i32 = 5, f32 = 6, boolean = 7, string = 8, array = 9 };
 
 constexpr uint64_t aligned(uint64_t size) { return (size + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -43,8 +43,14 @@ std::string gguf_type_name(GgufType type) {
       return "F32";
     case GgufType::f16:
       return "F16";
+    case GgufType::q5_0:
+      return "Q5_0";
     case GgufType::q8_0:
       return "Q8_0";
+    case GgufType::q4_k:
+      return "Q4_K";
+    case GgufType::q6_k:
+      return "Q6_K";
     case GgufType::bf16:
       return "BF16";
   }
@@ -52,13 +58,13 @@ std::string gguf_type_name(GgufType type) {
 }
 
 size_t gguf_bytes(GgufType type, const std::vector<int64_t>& shape, const std::string& where) {
-  if (type == GgufType::f32) return tensor_bytes(Dtype::f32, shape, where);
-  if (type != GgufType::q8_0) return tensor_bytes(Dtype::f16, shape, where);
-  if (shape.empty() || shape.back() % kQ8BlockValues != 0) {
-    throw FormatError(
-        concat(where, ": rows of ", shape_string(shape), " are not a multiple of 32, as Q8_0 needs"));
+  const auto [values, bytes] = gguf_block(type);
+  if (values == 1) return tensor_bytes(bytes == 4 ? Dtype::f32 : Dtype::f16, shape, where);
+  if (shape.empty() || shape.back() % values != 0) {
+    throw FormatError(concat(where, ": rows of ", shape_string(shape), " are not a multiple of ", values,
+                             ", as ", gguf_type_name(type), " needs"));
   }
-  return tensor_bytes(Dtype::u8, shape, where) / kQ8BlockValues * kQ8BlockBytes;
+  return tensor_bytes(Dtype::u8, shape, where) / static_cast<size_t>(values) * static_cast<size_t>(bytes);
 }
 
 namespace {
@@ -95,6 +101,7 @@ class Writer {
   void pad() { bytes_.resize(aligned(bytes_.size())); }
 
  private:
+  static ValueType type_of(uint8_t) { return ValueType::u8; }
   static ValueType type_of(uint32_t) { return ValueType::u32; }
   static ValueType type_of(int32_t) { return ValueType::i32; }
   static ValueType type_of(float) { return ValueType::f32; }
@@ -219,6 +226,10 @@ class GgufReader {
         return items<int32_t>(count, [&] { return number<int32_t>(); });
       case ValueType::f32:
         return items<float>(count, [&] { return number<float>(); });
+      case ValueType::boolean:
+        return items<bool>(count, [&] { return number<uint8_t>() != 0; });
+      case ValueType::u8:
+        return items<uint8_t>(count, [&] { return number<uint8_t>(); });
       default:
         fail(concat("key ", key, ": lists of type ", type, " are not supported"));
     }
@@ -242,7 +253,8 @@ struct TensorEntry {
 };
 
 GgufType type_named(uint32_t number, const GgufReader& reader, const std::string& name) {
-  for (GgufType type : {GgufType::f32, GgufType::f16, GgufType::q8_0, GgufType::bf16}) {
+  for (GgufType type : {GgufType::f32, GgufType::f16, GgufType::q5_0, GgufType::q8_0, GgufType::q4_k,
+                        GgufType::q6_k, GgufType::bf16}) {
     if (static_cast<uint32_t>(type) == number) return type;
   }
   reader.fail(concat("tensor '", name, "': type ", number, " is not supported"));

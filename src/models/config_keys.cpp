@@ -93,6 +93,12 @@ const std::map<std::string_view, Names>& of_family() {
       {"helium", {"attention_bias", "mlp_bias"}},
       {"internlm3", {"attention_bias", "bias", "mlp_bias", "qkv_bias"}},
       {"iquestcoder", {"attention_bias", "mlp_bias"}},
+      {"lfm2",
+       {"block_auto_adjust_ff_dim", "block_ff_dim", "block_ffn_dim_multiplier", "block_multiple_of",
+        "conv_L_cache", "conv_bias", "full_attn_idxs", "norm_eps", "tie_embedding",
+        // Transformers reads none of these.
+        "block_dim", "block_mlp_init_scale", "block_norm_eps", "block_out_init_scale", "block_use_swiglu",
+        "block_use_xavier_init", "conv_dim", "conv_dim_out", "conv_use_xavier_init", "num_heads"}},
       {"llama", {"attention_bias", "mlp_bias"}},
       {"ministral", {}},
       {"ministral3", {}},

@@ -29,10 +29,10 @@ DecoderAttention::DecoderAttention(const DecoderConfig& c, size_t layer)
       rotary_dim_(c.rope.rotary_dim),
       scale_(c.attention_scale),
       soft_cap_(c.attention_soft_cap) {
-  add("o_proj", o_proj_);
+  add(c.output_proj, o_proj_);
   if (!c.qk_norm && !c.qk_norm_whole) return;
-  add("q_norm", q_norm_.emplace(c.head_dim * (c.qk_norm_whole ? c.num_heads : 1), c.norm));
-  add("k_norm", k_norm_.emplace(c.head_dim * (c.qk_norm_whole ? c.num_kv_heads : 1), c.norm));
+  add(c.q_norm, q_norm_.emplace(c.head_dim * (c.qk_norm_whole ? c.num_heads : 1), c.norm));
+  add(c.k_norm, k_norm_.emplace(c.head_dim * (c.qk_norm_whole ? c.num_kv_heads : 1), c.norm));
 }
 
 std::vector<std::string> DecoderAttention::default_lora_targets() const {
@@ -137,7 +137,7 @@ at::Tensor DecoderAttention::forward(const LayerInput& x, const DecoderPass& pas
 
 DecoderMlp::DecoderMlp(const DecoderConfig& c)
     : name_(c.mlp),
-      gate_up_(*this, c.hidden_size, {{"gate_proj", c.intermediate_size}, {"up_proj", c.intermediate_size}},
+      gate_up_(*this, c.hidden_size, {{c.gate_proj, c.intermediate_size}, {c.up_proj, c.intermediate_size}},
                c.fused_gate_up, c.mlp_bias),
       down_proj_(c.intermediate_size, c.hidden_size, c.mlp_bias),
       activation_(c.activation) {
@@ -195,7 +195,7 @@ DecoderBody::DecoderBody(const DecoderConfig& c)
     layers.push_back(std::make_unique<DecoderLayer>(c, i));
     add("layers." + std::to_string(i), *layers.back());
   }
-  add("norm", norm);
+  add(c.final_norm, norm);
 }
 
 Decoder::Decoder(const nlohmann::json& config, const DecoderConfig& facts, bool separate_head)

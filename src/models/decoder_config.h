@@ -36,6 +36,7 @@ std::unique_ptr<FeedForward> make_mlp(const DecoderConfig& config, size_t layer)
 struct DecoderConfig {
   int64_t vocab_size, hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_dim;
   std::string body = "model";            // the name of the module that has all layers
+  std::string final_norm = "norm";       // of the norm behind them
   int64_t padding_idx;                   // the embedding's; -1: none
   double embedding_scale = 1.0;          // multiplies the looked-up rows
   bool rounded_embedding_scale = false;  // it is rounded to their type first
@@ -48,9 +49,11 @@ struct DecoderConfig {
   // Names of the layers that compute queries, keys and values, or gate and up, at once; empty: a layer for
   // each (q_proj, k_proj, v_proj; gate_proj, up_proj).
   std::string fused_qkv, fused_gate_up;
-  std::string mlp = "mlp", down_proj = "down_proj";  // names of the feed-forward and of its last layer
-  bool qkv_bias = false;                             // q_proj, k_proj and v_proj have biases
-  bool output_bias = false;                          // o_proj has one
+  // Names of the feed-forward and of its layers, and of layers of attention.
+  std::string mlp = "mlp", gate_proj = "gate_proj", up_proj = "up_proj", down_proj = "down_proj";
+  std::string output_proj = "o_proj", q_norm = "q_norm", k_norm = "k_norm";
+  bool qkv_bias = false;     // q_proj, k_proj and v_proj have biases
+  bool output_bias = false;  // o_proj has one
   bool mlp_bias = false;
   bool qk_norm = false;      // RMSNorm over head_dim on queries and keys, before the rotary embedding
   bool output_gate = false;  // q_proj gives each head's query and then a gate: sigmoid(gate) times its output
@@ -68,9 +71,11 @@ struct DecoderConfig {
   double logit_soft_cap = 0.0;         // the same for the scaled logits as for the scores
   int64_t sliding_window = 0;          // positions that a sliding layer sees
   std::vector<bool> sliding, rotated;  // by layer: sees only the window; queries and keys are rotated
-  std::vector<bool> recurrent;         // by layer: Gated DeltaNet instead of attention; empty: none
-  DeltaShape delta{};                  // of those layers
-  int64_t delta_conv_width = 0;
+  // By layer: Gated DeltaNet or a short convolution instead of attention; empty: none.
+  std::vector<bool> recurrent;
+  DeltaShape delta{};      // of a Gated DeltaNet
+  int64_t conv_width = 0;  // of the convolution in such a layer
+  bool conv_bias = false;  // a short convolution and its projections have biases
   // Functions that build the parts of a layer.
   std::unique_ptr<Mixer> (*mixer)(const DecoderConfig& config, size_t layer) = make_attention;
   std::unique_ptr<FeedForward> (*feed_forward)(const DecoderConfig& config, size_t layer) = make_mlp;
@@ -137,6 +142,7 @@ DecoderConfig granite_hybrid_config(const nlohmann::json& config);
 DecoderConfig helium_config(const nlohmann::json& config);
 DecoderConfig internlm3_config(const nlohmann::json& config);
 DecoderConfig iquestcoder_config(const nlohmann::json& config);
+DecoderConfig lfm2_config(const nlohmann::json& config);
 DecoderConfig llama_config(const nlohmann::json& config);
 DecoderConfig ministral_config(const nlohmann::json& config);
 DecoderConfig ministral3_config(const nlohmann::json& config);

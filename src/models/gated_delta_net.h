@@ -7,6 +7,7 @@
 
 #include "trainer/nn/linear.h"
 
+#include "models/convolved_runs.h"
 #include "models/decoder.h"
 #include "nn/norm.h"
 #include "ops/gated_delta.h"
@@ -27,12 +28,8 @@ class GatedDeltaNet : public Mixer {
   at::Tensor go_on(DeltaInputs in, const TokenRuns& runs, const DecoderPass& pass, KvCache& cache) const;
 
   DeltaShape shape_;
-  int64_t width_;  // of the convolution
   Linear in_proj_qkv_, in_proj_z_, in_proj_b_, in_proj_a_, out_proj_;
-  struct Convolution : Module {
-    Convolution(int64_t channels, int64_t width) : weight({channels, 1, width}) { add("weight", weight); }
-    Parameter weight;
-  } conv1d_;
+  CausalConvolution conv1d_;
   Parameter a_log_, dt_bias_;  // [value_heads]
   RmsNorm norm_;               // over value_dim
 };

@@ -54,7 +54,7 @@ DecoderConfig qwen3_5_config(const nlohmann::json& config) {
   facts.output_gate = true;
   facts.delta = {config_size(c, "linear_num_key_heads"), config_size(c, "linear_num_value_heads"),
                  config_size(c, "linear_key_head_dim"), config_size(c, "linear_value_head_dim")};
-  facts.delta_conv_width = config_size(c, "linear_conv_kernel_dim");
+  facts.conv_width = config_size(c, "linear_conv_kernel_dim");
   if (facts.delta.value_heads % facts.delta.key_heads != 0) {
     throw FormatError(
         "config.json: linear_num_value_heads that is not a multiple of linear_num_key_heads is not "

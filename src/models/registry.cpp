@@ -53,6 +53,7 @@ const std::vector<Architecture>& architectures() {
       {"helium", decoder(helium_config), decoder_extras, "model.embed_tokens.weight"},
       {"internlm3", decoder(internlm3_config), decoder_extras, "model.embed_tokens.weight"},
       {"iquestcoder", decoder(iquestcoder_config), decoder_extras, "model.embed_tokens.weight"},
+      {"lfm2", decoder(lfm2_config), decoder_extras, "model.embed_tokens.weight", {}, false, true},
       {"llama", decoder(llama_config), decoder_extras, "model.embed_tokens.weight"},
       {"ministral", decoder(ministral_config), decoder_extras, "model.embed_tokens.weight"},
       {"ministral3", decoder(ministral3_config), decoder_extras, "model.embed_tokens.weight"},

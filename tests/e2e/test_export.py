@@ -109,23 +109,47 @@ class Export(EndToEnd):
         for arguments, words in {
             ("--format", "gguf"): ".gguf",
             ("--dtype", "q8_0"): "GGUF",
+            ("--quantize", "q4_k_m"): "GGUF",
             ("--adapter",): "not an adapter",
             ("--max-shard-size", "5"): "--max-shard-size 5",
             ("--dtype", "int4"): "--dtype",
         }.items():
             self.assert_refused(trainer("export", self.model, out, *arguments), 2, words)
         self.assert_refused(trainer("export", self.model, f"{out}.gguf", "--max-shard-size", "5GB"), 2, "single file")
+        self.assert_refused(trainer("export", self.model, f"{out}.gguf", "--quantize", "nf4"), 2, "no type of GGUF")
+        self.assert_refused(trainer("export", self.model, f"{out}.gguf", "--quantize", "q8_0", "--dtype", "bf16"), 2, "leave out one")
         self.assert_refused(trainer("export", self.data, out), 4, "neither a model")
         self.assert_refused(trainer("export", self.scratch / "nothing", out), 4, "nothing")
         self.assertFalse(out.exists())
 
-    def test_t5_is_no_gguf(self):
-        model = self.scratch / "t5"
+    def test_a_run_becomes_a_model_of_ollama(self):
+        folder = self.out("ollama")
+        folder.mkdir()
+        model = folder / "model"
+        shutil.copytree(self.model, model)
+        (model / "chat_template.jinja").write_text(
+            "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+            "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
+        (model / "generation_config.json").write_text(json.dumps({"do_sample": True, "temperature": 0.6, "top_k": 20, "top_p": 0.95}))
+        for name, modelfile in (("a.gguf", "Modelfile"), ("b.gguf", "b.Modelfile")):
+            result = trainer("export", model, folder / name, "--quantize", "Q4_K_M")
+            self.assert_done(result)
+            self.assertIn(f"ollama create NAME -f {folder / modelfile}", result.stderr)
+            text = (folder / modelfile).read_text()
+            self.assertTrue(text.startswith(f"FROM ./{name}\nTEMPLATE "), text)
+            self.assertIn("<|im_start|>assistant\n", text)
+            self.assertIn('PARAMETER stop "<|im_end|>"\n', text)
+            self.assertIn("PARAMETER temperature 0.6\nPARAMETER top_k 20\nPARAMETER top_p 0.95\n", text)
+
+    def test_t5_is_a_gguf_without_a_modelfile(self):
+        folder = self.out("t5s")
+        folder.mkdir()
         type(self).family = "t5"
-        self.make_model(model)
+        self.make_model(folder / "t5")
         type(self).family = "qwen2"
-        self.assert_refused(trainer("export", model, self.out("t5.gguf")), 4, "model_type 't5'")
-        self.assert_done(trainer("export", model, self.out("t5_copy"), "--dtype", "bf16"))
+        self.assert_done(trainer("export", folder / "t5", folder / "t5.gguf", "--quantize", "q8_0"))
+        self.assert_done(trainer("export", folder / "t5", folder / "t5_copy", "--dtype", "bf16"))
+        self.assertEqual({path.name for path in folder.iterdir()}, {"t5", "t5.gguf", "t5_copy"})
 
     def with_fault(self, fault, *arguments):
         os.environ["TRAINER_FILE_FAULT"] = fault

@@ -40,7 +40,7 @@ class UnusualValues(EndToEnd):
         self.assert_done(result)
 
     def test_a_type_of_llama_cpp_and_several_processes_are_explained(self):
-        self.assert_refused(trainer("export", "a", "b.gguf", "--dtype", "q4_k_m"), 2, "llama-quantize")
+        self.assert_refused(trainer("export", "a", "b.gguf", "--dtype", "q5_k_m"), 2, "llama-quantize")
         self.assert_refused(trainer("serve"), 2, "llama-server")
 
 

@@ -8,6 +8,7 @@
 #include "trainer/formats/model_directory.h"
 #include "trainer/formats/peft.h"
 
+#include "export/gguf_types.h"
 #include "export/new_output.h"
 #include "models/golden.h"
 #include "support/each_file_fault.h"
@@ -245,9 +246,48 @@ TEST(ExportGgufLayout, Phi3HasItsLayersAsTheyAreAndBothListsOfFactors) {
   }
 }
 
+// Readers do not multiply the decoder's outputs by the root of 1 / d_model, so the head has it.
+TEST(ExportGgufLayout, AT5HasTwoStacksAndAScaledHead) {
+  const TemporaryDirectory directory;
+  const fs::path model = with_tokenizer("t5_v1_0", directory / "model"), out = directory / "out.gguf";
+  export_gguf({model, out}, GgufType::f32);
+  const GgufFile file = read_gguf(out);
+  EXPECT_EQ(std::get<uint32_t>(file.metadata.at("t5.block_count")), 1u);
+  EXPECT_EQ(std::get<uint32_t>(file.metadata.at("t5.decoder_block_count")), 2u);
+  for (const char* name : {"enc.blk.0.attn_rel_b.weight", "dec.blk.1.cross_attn_q.weight",
+                           "dec.blk.0.ffn_up.weight", "enc.output_norm.weight"})
+    EXPECT_TRUE(file.tensors.contains(name)) << name;
+  const auto values_of = [&](const char* name) {
+    const GgufTensor& tensor = file.tensors.at(name);
+    return read_gguf_values(tensor, 0, tensor.shape[0]);
+  };
+  EXPECT_TRUE(values_of("output.weight").allclose(values_of("token_embd.weight") / std::sqrt(32.0), 1e-6, 0));
+}
+
+// Gemma multiplies by 1 + weight, which readers do not know, and takes another scale of scores than readers,
+// here 20^-0.5 instead of that of head_dim 12.
+TEST(ExportGgufLayout, GemmasNormsAndQueriesAreStoredAsReadersMultiply) {
+  const TemporaryDirectory directory;
+  const fs::path model = with_tokenizer("gemma2", directory / "model"), out = directory / "out.gguf";
+  export_gguf({model, out}, GgufType::f32);
+  const GgufFile file = read_gguf(out);
+  const ModelWeights weights = read_model_weights(model);
+  const auto written = [&](const char* name) {
+    const GgufTensor& tensor = file.tensors.at(name);
+    return read_gguf_values(tensor, 0, tensor.shape[0]).squeeze(-1);
+  };
+  EXPECT_TRUE(written("blk.1.post_ffw_norm.weight")
+                  .equal(tensor_of(weights, "model.layers.1.post_feedforward_layernorm.weight") + 1));
+  EXPECT_TRUE(
+      written("blk.1.attn_q.weight")
+          .allclose(tensor_of(weights, "model.layers.1.self_attn.q_proj.weight") * std::sqrt(12.0 / 20),
+                    1e-6));
+}
+
 TEST(ExportGgufRefusals, WhatGgufCannotSayIsNamed) {
   const TemporaryDirectory directory;
-  for (const auto& [golden, word] : {std::pair("t5_v1_0", "model_type 't5'"),
+  for (const auto& [golden, word] : {std::pair("t5_v1_1", "relative_attention_max_distance"),
+                                     {"gemma3", "layer_types"},
                                      {"llama_31", "hidden_act"},
                                      {"qwen2_yarn", "sliding_window"},
                                      {"qwen3_dynamic", "attention_bias"}}) {

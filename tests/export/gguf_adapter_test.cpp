@@ -5,7 +5,7 @@
 #include "trainer/base/error.h"
 #include "trainer/export/export_model.h"
 
-#include "export/gguf_layout.h"
+#include "export/gguf_types.h"
 #include "models/golden.h"
 #include "support/error_message.h"
 #include "support/golden_directory.h"

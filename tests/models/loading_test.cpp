@@ -100,6 +100,8 @@ TEST(LoadModel, RefusesByNameWhatItDoesNotKnow) {
       {"qwen3_5", {{"hidden_act", "gelu"}}, "hidden_act other than silu"},
       {"qwen3_5", {{"linear_num_value_heads", 3}}, "not a multiple of linear_num_key_heads"},
       {"qwen3_5", {{"model_type", "qwen3_next"}}, "Qwen3-Next: it has experts"},
+      {"lfm2", {{"layer_types", {"conv", "linear_attention"}}}, "layer_types"},
+      {"lfm2", {{"model_type", "lfm2_moe"}}, "LFM2 with experts"},
       {"qwen3_5", {{"model_type", "qwen3_5_moe_text"}}, "Qwen3.5 and 3.6 with experts"},
       {"qwen3", {{"attention_dropout", 0.1}}, "attention_dropout"},
       {"qwen3", {{"is_causal", false}}, "is_causal"},

@@ -149,6 +149,85 @@ TEST(GgufVocabulary, MergesOfSentencePieceBecomeScores) {
   EXPECT_LT(out.scores[7], out.scores[6]);
   EXPECT_EQ(out.add_space_prefix, true);
   EXPECT_TRUE(out.merges.empty());
+  // Gemma's has no blank in front, and cuts at blanks, of which its normalizer leaves none.
+  tokenizer["normalizer"] = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "\u2581"}};
+  tokenizer["pre_tokenizer"] = {{"type", "Split"},
+                                {"pattern", {{"String", " "}}},
+                                {"behavior", "MergedWithPrevious"},
+                                {"invert", false}};
+  EXPECT_EQ(read(tokenizer, 10, {{"unk_token", "<unk>"}}).add_space_prefix, false);
+}
+
+TEST(GgufVocabulary, Qwen35sWordsKeepMarksWithTheirLetters) {
+  json tokenizer = small_tokenizer();
+  const std::string pattern =
+      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+  const json split = {
+      {"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}};
+  tokenizer["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", {split, byte_level_step(false)}}};
+  EXPECT_EQ(read(tokenizer, 4).pre, "qwen35");
+}
+
+// As T5's tokenizer.json: pieces with scores, a table of characters, white space cut away.
+json unigram_tokenizer() {
+  json tokenizer = small_tokenizer();
+  tokenizer["added_tokens"][0]["content"] = "</s>";
+  tokenizer["added_tokens"][0]["id"] = 1;
+  tokenizer["normalizer"] = {{"type", "Precompiled"}, {"precompiled_charsmap", "AAAAAA=="}};
+  tokenizer["pre_tokenizer"] = {
+      {"type", "Sequence"},
+      {"pretokenizers",
+       {{{"type", "WhitespaceSplit"}},
+        {{"type", "Metaspace"}, {"replacement", "\u2581"}, {"prepend_scheme", "always"}, {"split", true}}}}};
+  tokenizer["decoder"] = {
+      {"type", "Metaspace"}, {"replacement", "\u2581"}, {"prepend_scheme", "always"}, {"split", true}};
+  tokenizer["post_processor"] = json::parse(R"({"type": "TemplateProcessing",
+    "single": [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "</s>", "type_id": 0}}],
+    "pair": [], "special_tokens": {"</s>": {"id": "</s>", "ids": [1], "tokens": ["</s>"]}}})");
+  tokenizer["model"] = {
+      {"type", "Unigram"},
+      {"unk_id", 2},
+      {"vocab", {{"<pad>", 0.0}, {"</s>", 0.0}, {"<unk>", 0.0}, {"\u2581", -2.0}, {"a", -2.5}}},
+      {"byte_fallback", false}};
+  return tokenizer;
+}
+
+TEST(GgufVocabulary, UnigramPiecesKeepTheirScores) {
+  const GgufVocabulary out = read(unigram_tokenizer(), 7, {{"eos_token", "</s>"}, {"unk_token", "<unk>"}});
+  EXPECT_EQ(out.model, "t5");
+  EXPECT_EQ(out.pre, "default");
+  EXPECT_EQ(out.tokens,
+            (std::vector<std::string>{"<pad>", "</s>", "<unk>", "\u2581", "a", "[PAD5]", "[PAD6]"}));
+  EXPECT_EQ(out.types[1], static_cast<int32_t>(GgufTokenType::control));
+  EXPECT_EQ(out.types[2], static_cast<int32_t>(GgufTokenType::unknown));
+  EXPECT_EQ(out.types[5], static_cast<int32_t>(GgufTokenType::unused));
+  EXPECT_EQ(out.scores[3], -2.0f);
+  EXPECT_EQ(out.scores[4], -2.5f);
+  EXPECT_EQ(out.charsmap, (std::vector<uint8_t>(4, 0)));
+  EXPECT_EQ(out.add_space_prefix, true);
+  EXPECT_EQ(out.remove_extra_spaces, true);
+  EXPECT_TRUE(out.add_eos);
+  EXPECT_TRUE(out.merges.empty());
+}
+
+TEST(GgufVocabulary, StepsThatUnigramReadersDoNotHaveAreRefused) {
+  json tokenizer = unigram_tokenizer();
+  tokenizer["normalizer"] = {{"type", "Lowercase"}};
+  EXPECT_TRUE(contains(error_message<FormatError>([&] { read(tokenizer, 7); }), "normalizer"));
+}
+
+TEST(GgufVocabulary, ByT5sTokensAreBytesWithoutMerges) {
+  const TemporaryDirectory directory;
+  write_atomically(directory / "tokenizer_config.json", R"({"tokenizer_class": "ByT5Tokenizer"})");
+  const GgufVocabulary out = read_gguf_vocabulary(directory.path(), 384);
+  EXPECT_EQ(out.model, "gpt2");
+  EXPECT_TRUE(out.merges.empty());
+  EXPECT_EQ(out.tokens[1], "</s>");
+  EXPECT_EQ(out.tokens[3 + 'A'], "A");
+  EXPECT_EQ(out.tokens[3 + ' '], "\u0120");  // as GPT-2 writes it
+  EXPECT_EQ(out.tokens[259], "<extra_id_0>");
+  EXPECT_EQ(out.eos, 1);
+  EXPECT_TRUE(out.add_eos);
 }
 
 }  // namespace

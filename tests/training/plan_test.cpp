@@ -128,6 +128,7 @@ std::vector<Family> families() {
                                {"linear_num_value_heads", 8},
                                {"linear_key_head_dim", 32},
                                {"linear_value_head_dim", 32}})},
+          {"lfm2", decoder({{"model_type", "lfm2"}, {"full_attn_idxs", {1, 3}}})},
           {"granite", decoder({{"model_type", "granite"}, {"residual_multiplier", 0.22}})},
           {"granite_hybrid",
            decoder({{"model_type", "granitemoehybrid"},

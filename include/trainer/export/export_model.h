@@ -26,15 +26,17 @@ struct ExportRequest {
   bool dequantised = false;  // merge onto the base's weights as quantising makes them
   // Write the weights of linear layers quantised; not the head.
   std::optional<Quantisation> quantise = std::nullopt;
+  bool modelfile = false;  // with a GGUF of a whole model: a Modelfile for Ollama beside it
 };
 
 struct ExportReport {
-  int64_t merged = 0;           // tensors that the adapter changes
-  int64_t replaced = 0;         // tensors that the adapter replaces as a whole
-  int64_t bytes = 0;            // size of all weights that were written
-  bool untied = false;          // whether the head became a tensor of its own
-  std::string check;            // a sentence: what was compared, and how well it agrees
-  std::string difference = {};  // a sentence: how much quantising changes the logits, if it does
+  int64_t merged = 0;                    // tensors that the adapter changes
+  int64_t replaced = 0;                  // tensors that the adapter replaces as a whole
+  int64_t bytes = 0;                     // size of all weights that were written
+  bool untied = false;                   // whether the head became a tensor of its own
+  std::string check;                     // a sentence: what was compared, and how well it agrees
+  std::string difference = {};           // a sentence: how much quantising changes the logits, if it does
+  std::filesystem::path modelfile = {};  // where it was written, if it was
 };
 
 // Writes a Hugging Face model directory: the model itself, or the base of an adapter with the adapter's part
@@ -51,10 +53,10 @@ struct ExportReport {
 ExportReport export_model(const ExportRequest& request);
 
 // Writes the merged model as one GGUF file `out` with its tokenizer and chat template: matrices in `type`
-// (none: as stored), vectors in fp32. With `adapter_only` it writes the LoRA matrices alone (none: in fp32),
-// for programs that apply them to a GGUF of the base. dtype and max_shard_bytes are not used. Then every
-// tensor is read again and compared. Throws as above, and FormatError for what GGUF cannot express; the
-// message names it.
+// (none: as stored; Q4_K: the mix Q4_K_M of llama.cpp), vectors in fp32. With `adapter_only` it writes the
+// LoRA matrices alone (none: in fp32), for programs that apply them to a GGUF of the base. dtype and
+// max_shard_bytes are not used. Then every tensor is read again and compared. Throws as above, and
+// FormatError for what GGUF cannot express; the message names it.
 ExportReport export_gguf(const ExportRequest& request, std::optional<GgufType> type);
 
 }  // namespace trainer

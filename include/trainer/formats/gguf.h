@@ -18,7 +18,8 @@
 
 namespace trainer {
 
-enum class GgufType : uint32_t { f32 = 0, f16 = 1, q8_0 = 8, bf16 = 30 };  // their numbers in the file
+// Their numbers in the file.
+enum class GgufType : uint32_t { f32 = 0, f16 = 1, q5_0 = 6, q8_0 = 8, q4_k = 12, q6_k = 14, bf16 = 30 };
 
 std::string gguf_type_name(GgufType type);  // "Q8_0"
 // Returns the number of bytes of a tensor [rows..., columns]. Throws FormatError (the message starts with
@@ -26,8 +27,9 @@ std::string gguf_type_name(GgufType type);  // "Q8_0"
 // multiple of the type's block size.
 size_t gguf_bytes(GgufType type, const std::vector<int64_t>& shape, const std::string& where);
 
-using GgufValue = std::variant<uint32_t, float, bool, std::string, std::vector<std::string>,
-                               std::vector<int32_t>, std::vector<float>>;
+using GgufValue =
+    std::variant<uint32_t, float, bool, std::string, std::vector<std::string>, std::vector<int32_t>,
+                 std::vector<float>, std::vector<bool>, std::vector<uint8_t>>;
 using GgufMetadata = std::vector<std::pair<std::string, GgufValue>>;  // in the order of the file
 
 // A tensor to write. Its bytes are produced only when it is written.

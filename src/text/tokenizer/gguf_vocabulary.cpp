@@ -13,9 +13,11 @@
 #include "trainer/base/strings.h"
 
 #include "base/foreign_errors.h"
+#include "text/tokenizer/gguf_unigram.h"
 #include "text/tokenizer/json_reader.h"
 #include "text/tokenizer/known_splits.h"
 #include "text/tokenizer/pipeline_tokenizer.h"
+#include "text/tokenizer/read_pipeline.h"
 #include "text/tokenizer/sentencepiece_model.h"
 #include "text/tokenizer/special_tokens.h"
 
@@ -38,6 +40,8 @@ struct Split {
 // merge.
 constexpr Split kSplits[]{
     {patterns::kQwen2, false, "qwen2"},
+    {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+     false, "qwen35"},
     {patterns::kLlama3, true, "llama-bpe"},
     {patterns::kLlama3, false, "smaug-bpe"},
     {R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
@@ -94,7 +98,8 @@ std::string gguf_pre_tokenizer(const JsonAt& tokenizer) {
   if (pre_tokenizer.value.is_object()) name = name_of(pre_tokenizer.value, ignore_merges);
   if (!name) {
     pre_tokenizer.fail(
-        "GGUF has no name for this way to split words (known: those of Qwen2, Llama 3, SmolLM, GPT-2, "
+        "GGUF has no name for this way to split words (known: those of Qwen2, Qwen3.5, Llama 3, SmolLM, "
+        "GPT-2, "
         "GPT-4o and Mistral's Tekken); export safetensors");
   }
   return *name;
@@ -136,7 +141,11 @@ bool reads_as_sentencepiece(const JsonAt& tokenizer, bool& add_space_prefix) {
   const json replace = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "\u2581"}};
   const json prepend = {{"type", "Prepend"}, {"prepend", "\u2581"}};
   const json sequence = {{"type", "Sequence"}, {"normalizers", {prepend, replace}}};
-  if (words.is_null()) {
+  // Gemma's cut at blanks, of which the normalizer leaves none.
+  const bool cuts_nothing = normalizer == replace && words.is_object() &&
+                            words.value("type", "") == "Split" &&
+                            words.value("pattern", json()) == json{{"String", " "}};
+  if (words.is_null() || cuts_nothing) {
     add_space_prefix = normalizer == sequence;
     return add_space_prefix || normalizer == replace;
   }
@@ -215,7 +224,7 @@ void add_added_tokens(const FileTokenizer& tokenizer, GgufVocabulary& out) {
                             out.types[id] == static_cast<int32_t>(GgufTokenType::unknown);
     if (is_unknown) continue;
     set(out, id, token.content, token.special ? GgufTokenType::control : GgufTokenType::user_defined);
-    if (out.model != "llama") continue;
+    if (out.scores.empty()) continue;
     const size_t known = out.scores.size();
     out.scores.resize(out.tokens.size(), kNeverMerged);
     if (static_cast<size_t>(id) < known && !token.special) out.scores[id] = kNeverMerged;
@@ -230,7 +239,7 @@ void fill_up(const fs::path& directory, int64_t rows, GgufVocabulary& out) {
   const size_t count = static_cast<size_t>(rows);
   out.types.resize(count, 0);
   out.tokens.resize(count);
-  if (out.model == "llama") out.scores.resize(count, kNeverMerged);
+  if (!out.scores.empty()) out.scores.resize(count, kNeverMerged);
   for (size_t id = 0; id < count; id++) {
     if (out.types[id] == 0)
       set(out, static_cast<int64_t>(id), concat("[PAD", id, "]"), GgufTokenType::unused);
@@ -267,22 +276,37 @@ void read_special(const FileTokenizer& tokenizer, const fs::path& directory, Ggu
 
 }  // namespace
 
-static GgufVocabulary read_vocabulary_of(const fs::path& directory, int64_t rows) {
-  const auto tokenizer = load_file_tokenizer(directory);
+// A tokenizer.json of type BPE.
+static void read_bpe_vocabulary(const FileTokenizer& tokenizer, const fs::path& directory,
+                                GgufVocabulary& out) {
   const fs::path path = directory / "tokenizer.json";
   const json file = read_json(path);
   const JsonAt root{file, path.string() + ":"};
   const JsonAt model = root.at("model");
-  const std::string type = model.value.value("type", "BPE");
-  if (type != "BPE") model.fail(concat("a tokenizer of type ", type, " cannot be expressed in GGUF"));
-
-  GgufVocabulary out;
   for (const auto& [token, id] : model.at("vocab").value.items())
     set(out, id.get<int64_t>(), token, GgufTokenType::normal);
   if (model.value.value("byte_fallback", false)) {
-    read_sentencepiece(root, *tokenizer, directory, out);
+    read_sentencepiece(root, tokenizer, directory, out);
   } else {
     read_byte_level_vocabulary(root, out);
+  }
+}
+
+static bool is_unigram(const fs::path& directory) {
+  if (fs::exists(directory / "spiece.model")) return true;
+  const json file = read_json(directory / "tokenizer.json");
+  return JsonAt{file, ""}.at("model").value.value("type", "BPE") == "Unigram";
+}
+
+static GgufVocabulary read_vocabulary_of(const fs::path& directory, int64_t rows) {
+  const auto tokenizer = load_file_tokenizer(directory);
+  GgufVocabulary out;
+  if (is_byte_tokenizer(directory)) {
+    read_bytes_vocabulary(out);
+  } else if (is_unigram(directory)) {
+    read_unigram_vocabulary(directory, out);
+  } else {
+    read_bpe_vocabulary(*tokenizer, directory, out);
   }
   add_added_tokens(*tokenizer, out);
   fill_up(directory, rows, out);
@@ -291,10 +315,9 @@ static GgufVocabulary read_vocabulary_of(const fs::path& directory, int64_t rows
 }
 
 GgufVocabulary read_gguf_vocabulary(const fs::path& from, int64_t rows) {
-  const fs::path directory = tokenizer_directory(from), path = directory / "tokenizer.json";
-  if (!fs::exists(path))
-    throw FormatError(concat(path.string(), ": is missing; GGUF needs a BPE tokenizer in this form"));
-  return in_our_words(path.string(), "GGUF needs a BPE tokenizer of the usual form; export safetensors",
+  const fs::path directory = tokenizer_directory(from);
+  return in_our_words((directory / "tokenizer.json").string(),
+                      "GGUF needs a BPE or Unigram tokenizer of the usual form; export safetensors",
                       [&] { return read_vocabulary_of(directory, rows); });
 }
 

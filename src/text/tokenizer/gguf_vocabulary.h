@@ -21,15 +21,18 @@ enum class GgufTokenType : int32_t {
 };
 
 struct GgufVocabulary {
-  std::string model;  // gpt2: byte-level BPE with merges; llama: SentencePiece's BPE with scores
-  std::string pre;    // GGUF's name of the split: qwen2, llama-bpe, smollm, gpt-2, ...; default for llama
+  // gpt2: byte-level BPE with merges; llama: SentencePiece's BPE with scores; t5: its unigram model
+  std::string model;
+  std::string pre;  // GGUF's name of the split: qwen2, llama-bpe, smollm, gpt-2, ...; else default
   std::vector<std::string> tokens;  // by id, one for each row of the embedding
   std::vector<int32_t> types;       // GgufTokenType
   std::vector<std::string> merges;  // gpt2: "a b"
-  std::vector<float> scores;        // llama
+  std::vector<float> scores;        // llama, t5
   std::optional<int32_t> bos, eos, unk, pad;
   bool add_bos = false, add_eos = false;
-  std::optional<bool> add_space_prefix;  // llama
+  std::optional<bool> add_space_prefix;     // llama, t5
+  std::optional<bool> remove_extra_spaces;  // t5
+  std::vector<uint8_t> charsmap;            // t5: how characters are normalised, SentencePiece's table
 };
 
 // Reads the tokenizer of a model or adapter directory. `rows` is the number of rows of the model's embedding;

@@ -23,6 +23,9 @@ void read_model(const JsonAt& json, bool byte_level, Pipeline& out);
 
 [[noreturn]] void refuse_type(const JsonAt& json);
 
+// The bytes that a string in base64 stands for. Throws FormatError with its place.
+std::string decode_base64(const JsonAt& json);
+
 // ByT5's tokenizer, which has no vocabulary file: the id of a byte is its value plus 3, behind <pad>, </s>
 // and <unk>; the sentinels <extra_id_0> to <extra_id_124> follow. Gives the ids and texts of Transformers'
 // ByT5Tokenizer (Xue et al., "ByT5: Towards a token-free future with pre-trained byte-to-byte models", 2021).

@@ -7,8 +7,6 @@
 #include "text/unicode/unicode.h"
 
 namespace trainer {
-namespace {
-
 std::string decode_base64(const JsonAt& json) {
   static constexpr std::string_view kDigits =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -27,6 +25,8 @@ std::string decode_base64(const JsonAt& json) {
   }
   return bytes;
 }
+
+namespace {
 
 Regex read_pattern(const JsonAt& json) {
   json.require_known({"Regex", "String"});

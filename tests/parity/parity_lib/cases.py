@@ -89,6 +89,8 @@ FP32_CASES = [
     Case("granite_lora", "granite", LORA_ALL, changes=OTHER_CUT),
     Case("qwen3_5", "qwen3_5", kind="chat", changes=OTHER_CUT),
     Case("qwen3_5_packed_lora", "qwen3_5", LORA_ALL, changes=PACKED),
+    Case("lfm2", "lfm2", kind="text", changes=PACKED),
+    Case("lfm2_lora", "lfm2", LORA_ALL, changes=OTHER_CUT),
     Case("granite_hybrid_lora", "granite_hybrid", LORA_ALL, changes=PACKED),
     Case("ministral3_packed", "ministral3", kind="text", changes=PACKED),
     Case("olmo3_packed_lora", "olmo3", LORA_ALL, changes=PACKED),

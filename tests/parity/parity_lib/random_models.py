@@ -11,11 +11,11 @@ from . import tiny_models
 
 DECODERS = ["llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma2", "gemma3_text", "phi3", "granite", "qwen3_5_text"]
 DECODERS += ["cwm", "ernie4_5", "gemma", "helium", "internlm3", "iquestcoder", "ministral"]
-DECODERS += ["granitemoehybrid", "ministral3", "olmo2", "olmo3", "glm", "glm4"]
+DECODERS += ["granitemoehybrid", "ministral3", "olmo2", "olmo3", "glm", "glm4", "lfm2"]
 ENCODER_DECODERS = ["t5", "mt5", "umt5", "t5gemma", "t5gemma2"]
 # Models of texts and images, and the families that their text halves may be of.
 WHOLES = {"gemma3": ["gemma3_text"], "mistral3": ["mistral", "ministral3"], "qwen2_vl": ["qwen2_vl_text"]}
-WHOLES |= {"qwen2_5_vl": ["qwen2_5_vl_text"], "qwen3_vl": ["qwen3_vl_text"]}
+WHOLES |= {"qwen2_5_vl": ["qwen2_5_vl_text"], "qwen3_vl": ["qwen3_vl_text"], "qwen3_5": ["qwen3_5_text"]}
 FAMILIES = DECODERS + ENCODER_DECODERS + list(WHOLES)
 VOCABULARY = 61
 ACTIVATIONS = ["silu", "swish", "gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "gelu_python", "gelu_accurate"]
@@ -154,6 +154,27 @@ def add_qwen3_5(draw, config):
     if draw.random() < 0.5:
         rope |= {"mrope_section": [11, 11, 10], "mrope_interleaved": True}
     config["rope_parameters"] = rope
+
+
+def add_lfm2(draw, config):
+    """Which layers are convolutions, of which width, and how the width of the feed-forward is said."""
+    for key in ("hidden_act", "rms_norm_eps"):
+        config.pop(key, None)
+    config["pad_token_id"] = draw.choice([0, None, 3])
+    sometimes(draw, config, "norm_eps", [1e-5, 1e-3])
+    sometimes(draw, config, "conv_L_cache", [2, 3, 4])
+    sometimes(draw, config, "conv_bias", [True, False])
+    sometimes(draw, config, "block_multiple_of", [4, 8], 1.0)
+    sometimes(draw, config, "block_auto_adjust_ff_dim", [True, False])
+    sometimes(draw, config, "block_ffn_dim_multiplier", [1.0, 1.3, None])
+    if draw.random() < 0.4:
+        config["block_ff_dim"] = config.pop("intermediate_size")
+    layers = config["num_hidden_layers"]
+    attention = [i for i in range(layers) if draw.random() < 0.5] or [layers - 1]  # without one, Transformers cannot generate
+    if draw.random() < 0.5:
+        config["layer_types"] = ["full_attention" if i in attention else "conv" for i in range(layers)]
+    else:
+        config["full_attn_idxs"] = attention
 
 
 def add_granite_hybrid(draw, config):
@@ -313,6 +334,8 @@ def decoder_config(draw, family):
     if family == "qwen3_5_text":
         add_qwen3_5(draw, config)
         return config
+    if family == "lfm2":
+        add_lfm2(draw, config)
     rope = add_phi3(draw, config) if family == "phi3" else rope_of(draw, config["max_position_embeddings"])
     spell_rope(draw, config, rope, draw.choice(thetas))
     return config
@@ -376,6 +399,7 @@ VISION = {
     "qwen2_vl": {"depth": 1, "embed_dim": 16, "num_heads": 2, "mlp_ratio": 1, "patch_size": 14},
     "qwen2_5_vl": {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "patch_size": 14},
     "qwen3_vl": {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "deepstack_visual_indexes": [0]},
+    "qwen3_5": {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "patch_size": 14},
 }
 
 
@@ -396,7 +420,7 @@ def whole_config(draw, family):
 
 def stored_names(draw, family, names):
     """The names in the files of one of the versions of Transformers, by those of the modules."""
-    if family == "qwen3_vl" or draw.random() < 0.5:
+    if family in ("qwen3_vl", "qwen3_5") or draw.random() < 0.5:
         return {name: name for name in names}
     if family == "t5gemma2":  # as save_pretrained writes them
         return {name: name.replace("model.encoder.text_model.", "model.encoder.") for name in names}
@@ -423,7 +447,7 @@ def make(draw, family, folder):
     t5 = family in ENCODER_DECODERS and not gemma
     scale = 0.5 if t5 else 0.3 if config["tie_word_embeddings"] else 1.0
     gemma = gemma or family.startswith("gemma")
-    plus_one = gemma or family == "qwen3_5_text"
+    plus_one = gemma or family.startswith("qwen3_5")
     if gemma:
         scale *= 0.5  # the embedding is multiplied by the root of hidden_size
     for name, parameter in model.named_parameters():

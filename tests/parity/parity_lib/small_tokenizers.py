@@ -9,6 +9,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 QWEN_SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+# Qwen3.5's pattern in the place of Qwen's, as tokenizer.json spells both.
+QWEN3_5_CHANGE = (r"?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[", r"?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[")
 LLAMA_SPLIT = QWEN_SPLIT.replace(r"\p{N}|", r"\p{N}{1,3}|")
 
 

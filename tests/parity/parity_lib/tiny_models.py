@@ -16,6 +16,8 @@ from transformers import (
     GraniteForCausalLM,
     GraniteMoeHybridConfig,
     GraniteMoeHybridForCausalLM,
+    Lfm2Config,
+    Lfm2ForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     Ministral3Config,
@@ -34,8 +36,12 @@ from transformers import (
     Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
+    Qwen3_5Config,
     Qwen3_5ForCausalLM,
+    Qwen3_5ForConditionalGeneration,
     Qwen3_5TextConfig,
+    SmolLM3Config,
+    SmolLM3ForCausalLM,
     T5Config,
     T5ForConditionalGeneration,
     T5Gemma2Config,
@@ -109,6 +115,11 @@ def model_config(family, vocab_size, **changes):
         sizes |= {"linear_num_value_heads": 4, "linear_key_head_dim": 12, "linear_value_head_dim": 10}
         rotated = {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.5}
         return Qwen3_5TextConfig(**sizes | {"rope_parameters": rotated, "tie_word_embeddings": True} | changes)
+    if family == "qwen3_5_whole":  # the official checkpoints: a model of texts and images
+        vision = {"depth": 1, "hidden_size": 8, "intermediate_size": 8, "num_heads": 2, "patch_size": 14, "out_hidden_size": 32}
+        text = model_config("qwen3_5", vocab_size, **changes)
+        tokens = {"image_token_id": 92, "video_token_id": 93, "vision_start_token_id": 90, "vision_end_token_id": 91}
+        return Qwen3_5Config(text_config=text.to_dict(), vision_config=vision, tie_word_embeddings=True, **tokens)
     if family == "phi3":  # a part of each head is rotated, by the long factors in the texts of more than 16 tokens
         longrope = {"rope_type": "longrope", "rope_theta": 100.0, "partial_rotary_factor": 0.75}
         pairs = (sizes | changes)["hidden_size"] // sizes["num_attention_heads"] * 3 // 4 // 2
@@ -131,6 +142,11 @@ def model_config(family, vocab_size, **changes):
         stretched |= {"mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.5}
         sizes |= {"rope_parameters": stretched, "head_dim": 12, "max_position_embeddings": 32}
         return Ministral3Config(**sizes | {"tie_word_embeddings": False} | changes)
+    if family == "smollm3":  # every fourth layer without a rotary embedding
+        return SmolLM3Config(**sizes | rope(100.0) | {"tie_word_embeddings": True, "use_sliding_window": False} | changes)
+    if family == "lfm2":  # a convolution and a layer of attention
+        sizes |= {"layer_types": ["conv", "full_attention"], "block_auto_adjust_ff_dim": False, "norm_eps": 1e-5}
+        return Lfm2Config(**sizes | rope(100.0) | {"tie_word_embeddings": True} | changes)
     if family == "olmo2":
         return Olmo2Config(**sizes | rope(100.0) | {"tie_word_embeddings": False} | changes)
     if family == "olmo3":  # texts are longer than the window; only the layers without one have a scaled rotary embedding
@@ -188,6 +204,7 @@ MODEL_CLASSES = {
     "qwen2_yarn": Qwen2ForCausalLM,
     "qwen3_dynamic": Qwen3ForCausalLM,
     "qwen3_5": Qwen3_5ForCausalLM,
+    "qwen3_5_whole": Qwen3_5ForConditionalGeneration,
     "umt5": UMT5ForConditionalGeneration,
     "gemma2": Gemma2ForCausalLM,
     "gemma3": Gemma3ForCausalLM,
@@ -196,6 +213,8 @@ MODEL_CLASSES = {
     "granite": GraniteForCausalLM,
     "granite_hybrid": GraniteMoeHybridForCausalLM,
     "ministral3": Ministral3ForCausalLM,
+    "smollm3": SmolLM3ForCausalLM,
+    "lfm2": Lfm2ForCausalLM,
     "olmo2": Olmo2ForCausalLM,
     "olmo3": Olmo3ForCausalLM,
     "glm4": Glm4ForCausalLM,
@@ -208,7 +227,7 @@ MODEL_CLASSES = {
 def spread(name, parameter, embedding_scale, norm_offset=0.0):
     """Random values that keep activations near 1: norms around 1 (minus the offset that the model adds), biases not 0."""
     shape = parameter.shape
-    if "vision_tower" in name or "multi_modal_projector" in name:
+    if "vision_tower" in name or "multi_modal_projector" in name or "model.visual." in name:
         return 0.3 * torch.randn(shape)
     if "relative_attention_bias" in name:
         return 0.7 * torch.randn(shape)
@@ -237,8 +256,8 @@ def random_model(family, vocab_size, **changes):
     config = model_config(family, vocab_size, **changes)
     model = MODEL_CLASSES[family](config)
     gemma = "gemma" in family
-    plus_one = gemma or family == "qwen3_5"
-    small = ("qwen2", "qwen3", "qwen3_5", "llama_31", "qwen3_dynamic", "phi3")
+    plus_one = gemma or family.startswith("qwen3_5")
+    small = ("qwen2", "qwen3", "qwen3_5", "qwen3_5_whole", "llama_31", "qwen3_dynamic", "phi3", "smollm3", "lfm2")
     smaller = gemma or family.startswith("granite")  # the embedding is multiplied
     embedding_scale = 0.5 if family == "t5_v1_0" else 0.3 if family in small else 0.15 if smaller else 1.0
     if family in ("t5_v1_1", "mt5", "umt5"):  # Transformers 5 ties every T5 until the head holds something else
