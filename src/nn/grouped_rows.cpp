@@ -55,9 +55,10 @@ struct InGroups : torch::autograd::Function<InGroups> {
 };
 
 struct OutOfGroups : torch::autograd::Function<OutOfGroups> {
-  static at::Tensor forward(AutogradContext* ctx, const variable_list& parts, const LayoutPtr& layout) {
+  // Autograd finds the tensors of a TensorList, and not those of a vector.
+  static at::Tensor forward(AutogradContext* ctx, at::TensorList parts, const LayoutPtr& layout) {
     ctx->saved_data["layout"] = c10::IValue::make_capsule(layout);
-    return layout->together(parts);
+    return layout->together(parts.vec());
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     variable_list out = layout_in(ctx)->apart(grads[0]);
@@ -85,7 +86,10 @@ at::Tensor out_of_groups(const std::vector<at::Tensor>& parts, const AttentionGr
   layout->heads = parts[0].size(1);
   layout->tokens = tokens;
   layout->type = type;
-  return OutOfGroups::apply(parts, layout).unflatten(1, {layout->heads, -1}).transpose(0, 1).unsqueeze(0);
+  return OutOfGroups::apply(at::TensorList(parts), layout)
+      .unflatten(1, {layout->heads, -1})
+      .transpose(0, 1)
+      .unsqueeze(0);
 }
 
 }  // namespace trainer

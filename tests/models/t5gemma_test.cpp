@@ -58,7 +58,8 @@ TEST(T5Gemma2, ATokenOfItsOwnEndsAnImage) {
     for (std::vector<int32_t>* ids : {&sample.input_ids, &sample.labels})
       for (int32_t& id : *ids) id = id == end ? end + 1 : id;
   }
-  const ForwardContext context{.anchor = at::zeros({1}).set_requires_grad(true)};
+  ForwardContext context;
+  context.anchor = at::zeros({1}).set_requires_grad(true);
   const std::string vector = "model.encoder.text_model.embed_tokens.eoi_embedding";
   const auto without = golden.gradients(golden.one_cut(), context);
   EXPECT_EQ(without.at(vector).abs().max().item<float>(), 0);

@@ -38,8 +38,9 @@ TEST(SeenKeys, AreThoseNearEnoughThatAreNoPadding) {
       }
     }
     // Every row of scores has a number, so that no weight is NaN.
-    if (padded.defined())
+    if (padded.defined()) {
       EXPECT_TRUE(padded.expand({3, 1, positions, positions}).amax(-1).eq(0).all().item<bool>());
+    }
   }
   EXPECT_FALSE(seen_mask({}, positions, {}, kFp32).defined());
   EXPECT_FALSE(seen_mask({20, 20}, positions, {}, kFp32).defined());

@@ -97,6 +97,14 @@ FP32_CASES = [
     Case("glm4", "glm4", kind="chat", changes=OTHER_CUT),
 ]
 
+IMAGE_HALF = {"exclude_modules": r"(?!model\.encoder\.text_model\.|model\.decoder\.).*"}
+FP32_CASES += [
+    Case("t5gemma", "t5gemma", changes=OTHER_CUT),
+    Case("t5gemma_packed_lora", "t5gemma", LORA_ALL, changes=PACKED),
+    Case("t5gemma2_packed", "t5gemma2", changes=PACKED, label_smoothing=0.1),
+    Case("t5gemma2_lora", "t5gemma2", LORA_ALL | IMAGE_HALF, changes=OTHER_CUT),
+]
+
 # As T5 was trained, but with a warm-up. More steps amplify rounding, Hugging Face's too, beyond the bound of gradient norms.
 ADAFACTOR = {"weight_decay": 0.0, "max_grad_norm": 0.0, "schedule": "constant_with_warmup", "learning_rate": 1e-3}
 RELATIVE = {"scale_parameter": True, "relative_step": True, "warmup_init": True, "beta1": 0.9}

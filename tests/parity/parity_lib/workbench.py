@@ -15,6 +15,7 @@ TRAIN_ROWS = 20  # an epoch ends in a short step
 MAX_SOURCE, MAX_TARGET, MAX_LENGTH = 60, 24, 90  # some samples are longer
 WIDER = {"t5_v1_1": {"d_model": 48, "d_ff": 64}, "t5_v1_0": {"d_model": 48, "d_ff": 64},
          "phi3": {"hidden_size": 64, "intermediate_size": 80}}  # three quarters of a head: an even number of dimensions
+WIDER |= {"t5gemma": {}, "t5gemma2": {}}
 WIDER_DECODER = {"hidden_size": 48, "intermediate_size": 80}
 
 
