@@ -1,5 +1,3 @@
-// The memory plan, compared with what the same steps really take. It has over 400 lines because families and
-// variants of a configuration are rows of one grid.
 // The memory plan, compared with what the same steps really take. (over 400 lines: the families, each with
 // all variants)
 #include "trainer/training/plan.h"
