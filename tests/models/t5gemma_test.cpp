@@ -93,6 +93,21 @@ TEST(T5Gemma, WhatIsNotSupportedIsNamed) {
   }
 }
 
+TEST(T5Gemma, AnAdapterOnItsVocabularyIsRefused) {
+  for (const char* name : {"t5gemma", "t5gemma2"}) {
+    for (const bool saved : {true, false}) {
+      const auto model = load_model(golden_directory(name) / "model", {});
+      LoraConfig lora;
+      (saved ? lora.modules_to_save : lora.target_modules.emplace<std::vector<std::string>>())
+          .push_back("embed_tokens");
+      const std::string message =
+          test::error_message<ConfigError>([&] { apply_lora(*model, lora, 0, at::kCPU); });
+      EXPECT_TRUE(contains(message, saved ? "lora.modules_to_save: " : "lora.target_modules: ")) << message;
+      EXPECT_TRUE(contains(message, "not supported for model_type t5gemma")) << message;
+    }
+  }
+}
+
 TEST(T5Gemma, ANewVocabularyIsThatOfBothStacks) {
   for (const char* name : {"t5gemma", "t5gemma2"}) {
     const CopiedModel copy(name);
