@@ -219,22 +219,27 @@ void share_with_head(Model& model, const AdapterConfig& adapter, const std::vect
   }
 }
 
-// T5Gemma's head has another name in PEFT's files, lm_head.out_proj, than in this program.
-void refuse_head_of_two_stacks(const Model& model, const std::vector<Target>& targets,
-                               const AdapterConfig& adapter) {
+// T5Gemma's head has another name in PEFT's files, lm_head.out_proj, than in this program, and an adapter on
+// one of its embeddings would leave the tables that are tied to it as they are.
+void refuse_vocabulary_of_two_stacks(const Model& model, const std::vector<Target>& targets,
+                                     const AdapterConfig& adapter) {
   if (!model.config().contains("encoder")) return;
-  const bool adapted =
-      std::ranges::any_of(targets, [](const Target& target) { return target.name == "lm_head"; });
-  const auto& saved = adapter.modules_to_save;
-  if (!adapted && std::ranges::find(saved, "lm_head") == saved.end()) return;
-  throw ConfigError(concat(adapted ? "lora.target_modules" : "lora.modules_to_save",
-                           ": lm_head: not supported for model_type ", model.model_type(), "; leave it out"));
+  const auto refuse = [&](const char* key, const std::string& name) {
+    throw ConfigError(
+        concat(key, ": ", name, ": not supported for model_type ", model.model_type(), "; leave it out"));
+  };
+  for (const Target& target : targets)
+    if (target.embedding != nullptr || target.name == "lm_head") refuse("lora.target_modules", target.name);
+  for (const std::string& saved : adapter.modules_to_save) {
+    if (saved.ends_with("embed_tokens") || saved.starts_with("lm_head"))
+      refuse("lora.modules_to_save", saved);
+  }
 }
 
 void put_on(Model& model, AdapterConfig& adapter, bool is_new, uint64_t seed, at::Device device) {
   if (!is_new) target_embedding(model, adapter);
   const std::vector<Target> targets = find_targets(model, adapter, /*every_entry_matches=*/is_new);
-  refuse_head_of_two_stacks(model, targets, adapter);
+  refuse_vocabulary_of_two_stacks(model, targets, adapter);
   if (is_new) check_tied_targets(model, targets);
   for (const Target& target : targets) {
     add_adapter(target, lora_options(adapter, target.name), seed, device);

@@ -52,7 +52,11 @@ bool has_tied_copy(const MergedModel& model) {
 
 // Stored tensors that are known to belong to no module.
 void drop_superfluous(MergedModel& model, const Architecture& architecture) {
+  // Without ties, T5Gemma 2's decoder has an embedding of its own.
+  const bool has_own_tables =
+      model.config.contains("encoder") && !config_bool(model.config, "tie_word_embeddings", true);
   for (const std::string& pattern : architecture.superfluous) {
+    if (has_own_tables) break;
     const std::regex regex(pattern);
     std::erase_if(model.plan.tensors, [&](const auto& item) {
       return item.first != kHead && std::regex_match(item.first, regex);

@@ -13,6 +13,7 @@
 #include "base/warn_once.h"
 #include "formats/generation_keys.h"
 #include "formats/json_file.h"
+#include "formats/two_stacks.h"
 
 namespace trainer {
 namespace {
@@ -46,6 +47,8 @@ class Reader {
   Reader(const fs::path& path, int64_t vocab_size) : path_(path), vocab_size_(vocab_size) {
     if (!fs::exists(path)) return;
     values_ = read_json_object(path);
+    // The config.json of T5Gemma: what the whole leaves out is the decoder's.
+    if (has_two_stacks(values_)) values_ = with_whole_stacks(values_, path.string());
     // The config.json of a model of texts and images.
     const json text = values_.value("text_config", json());
     if (!text.is_object()) return;

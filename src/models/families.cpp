@@ -185,8 +185,9 @@ std::string known_text(const nlohmann::json& config, Model& model) {
   parts.push_back(
       concat("model_type ", whole, names == models_of().end() ? "" : concat(" (", names->second, ")")));
   if (is_half)
-    parts.push_back(concat("its text half", whole == type_of(config) ? "" : concat(", ", type_of(config)),
-                           ", is trained; results keep the rest as it is"));
+    parts.push_back(concat("its text half",
+                           whole == type_of(config) ? "" : concat(", ", type_of(config), ","),
+                           " is trained; results keep the rest as it is"));
   parts.push_back(concat(grouped(parameters_of(model)), " parameters"));
   parts.push_back(concat(model.num_blocks(), " layers"));
   if (!model.encoder_decoder())

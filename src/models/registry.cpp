@@ -31,8 +31,9 @@ const std::vector<Architecture>& architectures() {
   static const std::vector<std::string> qwen3_5_extras{R"(.*\.rotary_emb\.inv_freq)", R"(lm_head\.weight)",
                                                        R"(mtp\..*)", R"(model\.visual\..*)"};
   static const std::vector<std::string> decoder_extras{R"(.*\.rotary_emb\.inv_freq)", R"(lm_head\.weight)"};
-  // Of the tied embedding, the copies of the decoder.
-  static const std::vector<std::string> t5gemma_extras{
+  static const std::vector<std::string> t5gemma_extras{R"(.*\.rotary_emb\..*)", R"(lm_head\.weight)"};
+  // The decoder's copies of a tied embedding.
+  static const std::vector<std::string> t5gemma2_extras{
       R"(.*\.rotary_emb\..*)", R"(lm_head\.weight)",
       R"(model\.decoder\.embed_tokens\.(weight|eoi_embedding))"};
   static const std::vector<Architecture> table{
@@ -40,7 +41,7 @@ const std::vector<Architecture>& architectures() {
       {"mt5", make_t5, t5_extras, "shared.weight", {"wo"}, true, true},
       {"umt5", make_t5, t5_extras, "shared.weight", {"wo"}, true, true},
       {"t5gemma", make_t5gemma, t5gemma_extras, "model.decoder.embed_tokens.weight", {}, false, true},
-      {"t5gemma2", make_t5gemma, t5gemma_extras, kT5Gemma2Embedding, {}, false, true},
+      {"t5gemma2", make_t5gemma, t5gemma2_extras, kT5Gemma2Embedding, {}, false, true},
       {"cwm", decoder(cwm_config), decoder_extras, "model.embed_tokens.weight"},
       {"ernie4_5", decoder(ernie4_5_config), decoder_extras, "model.embed_tokens.weight", {}, false, true},
       {"gemma", decoder(gemma_config), decoder_extras, "model.embed_tokens.weight", {}, false, true},

@@ -141,7 +141,23 @@ static at::TensorOptions mask_options(const at::Tensor& embedded, bool packed) {
   return packed ? options.dtype(product_type(embedded)) : options;
 }
 
-void T5Gemma::group_sources(T5GemmaPass& pass, const MicroBatch& batch, const at::Tensor& embedded) const {
+// A group for each of the packed sources.
+static AttentionGroups groups_of_one(const MicroBatch& batch) {
+  std::vector<AttentionGroup> groups;
+  const at::TensorOptions options = batch.input_lengths.options();
+  int64_t begin = 0;
+  for (const int64_t length : batch.lengths) {
+    AttentionGroup& group = groups.emplace_back();
+    group.samples = 1;
+    group.queries = {length, at::arange(begin, begin + length, options), at::arange(length, options)};
+    group.keys = group.queries;
+    begin += length;
+  }
+  return shared_groups_of(groups);
+}
+
+void T5Gemma::group_sources(T5GemmaPass& pass, const MicroBatch& batch, const at::Tensor& embedded,
+                            Sources sources) const {
   const at::TensorOptions options = mask_options(embedded, batch.packed.has_value());
   const auto add = [&](int64_t positions, const at::Tensor& lengths) {
     const auto mask = [&](bool needed, const Sight& sight) {
@@ -151,7 +167,8 @@ void T5Gemma::group_sources(T5GemmaPass& pass, const MicroBatch& batch, const at
     pass.own.sliding_masks.push_back(mask(encoder_.has_sliding(), c_.sliding_sight(false)));
   };
   if (!batch.packed) return add(batch.input_ids.size(1), lengths_of(batch));
-  pass.own.packed = shared_groups_of(batch.packed_target->encoder);
+  pass.own.packed =
+      sources == Sources::one_by_one ? groups_of_one(batch) : shared_groups_of(batch.packed_target->encoder);
   for (const AttentionGroup& group : *pass.own.packed) add(group.keys.length, lengths_of(group));
 }
 
@@ -186,8 +203,8 @@ void T5Gemma::group_targets(T5GemmaPass& pass, const MicroBatch& batch, const at
     add_with_source(group.queries.length, lengths_of(group), group.keys.length);
 }
 
-T5GemmaEncoded T5Gemma::encode(const MicroBatch& batch, const ForwardContext& context,
-                               int64_t recompute) const {
+T5GemmaEncoded T5Gemma::encode(const MicroBatch& batch, const ForwardContext& context, int64_t recompute,
+                               Sources sources) const {
   const at::Tensor embedded = encoder_.embed(batch.input_ids, dtype());
   T5GemmaPass pass = start(context, batch.packed ? row_keys(batch.packed->slots, batch.packed->positions)
                                                  : row_keys(batch.slots, batch.input_ids.size(1)));
@@ -195,7 +212,7 @@ T5GemmaEncoded T5Gemma::encode(const MicroBatch& batch, const ForwardContext& co
       pass,
       batch.packed ? batch.packed->positions : at::arange(batch.input_ids.size(1), batch.input_ids.options()),
       embedded.options());
-  group_sources(pass, batch, embedded);
+  group_sources(pass, batch, embedded, sources);
   const at::Tensor states = encoder_.forward(embedded, std::nullopt, pass, recompute);
   return {encoder_.finish(states, pass.rows, pass), pass.rows};
 }

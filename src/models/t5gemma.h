@@ -205,9 +205,13 @@ class T5Gemma : public Model {
 
   bool shares_embedding() const { return c_.second && c_.tied; }
   T5GemmaPass start(const ForwardContext& context, const at::Tensor& rows) const;
-  T5GemmaEncoded encode(const MicroBatch& batch, const ForwardContext& context, int64_t recompute) const;
+  // Packed sources that attend one by one have the same bits whatever the others are.
+  enum class Sources { in_groups, one_by_one };
+  T5GemmaEncoded encode(const MicroBatch& batch, const ForwardContext& context, int64_t recompute,
+                        Sources sources = Sources::in_groups) const;
   // What the samples of a batch see in each kind of attention.
-  void group_sources(T5GemmaPass& pass, const MicroBatch& batch, const at::Tensor& embedded) const;
+  void group_sources(T5GemmaPass& pass, const MicroBatch& batch, const at::Tensor& embedded,
+                     Sources sources) const;
   void group_targets(T5GemmaPass& pass, const MicroBatch& batch, const at::Tensor& embedded) const;
   // Of the decoder: the keys of the source's rows, which in T5Gemma 2 go through the projections of its own.
   at::Tensor source_rows(const at::Tensor& rows) const;

@@ -91,7 +91,7 @@ class T5GemmaGeneration : public Generation {
   // Calls use(cache, keys, values) for each layer of the decoder.
   template <class Use>
   void for_source_keys(const MicroBatch& sources, const Use& use) {
-    const T5GemmaEncoded encoded = model_.encode(sources, context_, 0);
+    const T5GemmaEncoded encoded = model_.encode(sources, context_, 0, T5Gemma::Sources::one_by_one);
     for (size_t i = 0; i < caches_.size(); i++) {
       const T5GemmaLayer& layer = *model_.decoder_.layers[i];
       const auto entered = model_.enter(layer);

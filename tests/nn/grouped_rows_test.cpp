@@ -13,9 +13,9 @@ namespace {
 AttentionGroups two_groups() {
   AttentionGroup pair, single;
   pair.samples = 2;
-  pair.queries = {4, at::tensor({0, 1, 2, 3, 4, 5}), at::tensor({0, 1, 4, 5, 6, 7})};
+  pair.queries = {4, at::arange(6), at::tensor({0, 1, 4, 5, 6, 7}, at::kLong)};
   single.samples = 1;
-  single.queries = {1, at::tensor({6}), at::tensor({0})};
+  single.queries = {1, at::tensor({6}, at::kLong), at::tensor({0}, at::kLong)};
   return std::make_shared<const std::vector<AttentionGroup>>(std::vector<AttentionGroup>{pair, single});
 }
 

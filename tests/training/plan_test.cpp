@@ -93,7 +93,7 @@ Json decoder(Json changes) {
 // Windows are narrower than samples.
 Json t5gemma(const char* type) {
   const bool second = type == std::string("t5gemma2");
-  Json stack = decoder({{"head_dim", 64}, {"sliding_window", 64}});
+  Json stack = decoder({{"head_dim", 64}, {"sliding_window", 64}, {"num_hidden_layers", 2}});
   for (const char* key : {"model_type", "hidden_act", "tie_word_embeddings"}) stack.erase(key);
   const Json encoder = second ? Json{{"text_config", stack}, {"vision_config", Json::object()}} : stack;
   return {{"model_type", type}, {"encoder", encoder}, {"decoder", stack}};

@@ -269,6 +269,8 @@ def start_token(model):
 def generate(model, prompt, max_new_tokens):
     """The greedy continuation of one prompt: the new token ids, with the end token if there is one."""
     forget_lengths(model)
+    # Without a mask T5Gemma's decoder does not see tokens of its answer that equal pad_token_id.
+    seen = {"decoder_attention_mask": torch.ones(1, 1, dtype=torch.int64)} if model.config.model_type == "t5gemma" else {}
     with torch.no_grad():
         ids = model.generate(
             input_ids=torch.tensor([prompt]),
@@ -278,6 +280,7 @@ def generate(model, prompt, max_new_tokens):
             num_beams=1,
             # HF makes too few layers of it if T5's decoder is deeper than the encoder
             use_cache=not model.config.is_encoder_decoder,
+            **seen,
         )[0].tolist()
     return ids[1:] if model.config.is_encoder_decoder else ids[len(prompt) :]
 
