@@ -187,7 +187,7 @@ json unigram_tokenizer() {
   tokenizer["model"] = {
       {"type", "Unigram"},
       {"unk_id", 2},
-      {"vocab", {{"<pad>", 0.0}, {"</s>", 0.0}, {"<unk>", 0.0}, {"\u2581", -2.0}, {"a", -2.5}}},
+      {"vocab", json::parse(R"([["<pad>", 0], ["</s>", 0], ["<unk>", 0], ["\u2581", -2.0], ["a", -2.5]])")},
       {"byte_fallback", false}};
   return tokenizer;
 }
