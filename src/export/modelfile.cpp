@@ -61,15 +61,16 @@ struct Pieces {
 std::optional<Pieces> find_pieces(const ChatTemplate& chat_template) {
   const Json system = message("system", kSystem), first = message("user", kFirst),
              answer = message("assistant", kAnswer), next = message("user", kNext);
-  const auto once = around(chat_template, {first}), twice = around(chat_template, {first, answer, next});
+  const auto once = around(chat_template, Json::array({first})),
+             twice = around(chat_template, Json::array({first, answer, next}));
   if (!once || !twice) return std::nullopt;
   Pieces out{(*once)[0], "", "", (*twice)[1], (*twice)[2], (*once)[1]};
   if ((*twice)[0] != out.head || (*twice)[3] != out.asks) return std::nullopt;
-  const auto with_system = around(chat_template, {system, first});
+  const auto with_system = around(chat_template, Json::array({system, first}));
   if (!with_system) return out;  // it has no place for one
   out.system_head = (*with_system)[0];
   out.after_system = (*with_system)[1];
-  const auto all = around(chat_template, {system, first, answer, next});
+  const auto all = around(chat_template, Json::array({system, first, answer, next}));
   const std::vector<std::string> expected{out.system_head, out.after_system, out.before_answer,
                                           out.before_question, out.asks};
   return all && *all == expected ? std::optional(out) : std::nullopt;

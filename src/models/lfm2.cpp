@@ -1,15 +1,114 @@
 // LFM2 and LFM2.5 (Liquid AI 2025): most layers are gated short convolutions, the others attention with norms
-// on queries and keys. Tested against transformers, models/lfm2.
+// on queries and keys. Shapes: B batch, S sequence, D hidden_size. Tested against transformers, models/lfm2.
 #include <algorithm>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/model_directory.h"
+#include "trainer/nn/linear.h"
 
 #include "base/text.h"
-#include "models/short_convolution.h"
+#include "device/target_device.h"
+#include "models/convolved_runs.h"
+#include "models/decoder.h"
+#include "ops/causal_conv.h"
 
 namespace trainer {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+struct CausalConvFunction : torch::autograd::Function<CausalConvFunction> {
+  // numbers: the first row and the tokens of each run
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
+                            const std::vector<int64_t>& numbers) {
+    ctx->save_for_backward({x, weight});
+    ctx->saved_data["numbers"] = numbers;
+    return causal_conv(x, weight, runs_from(numbers), /*silu=*/false);
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    const variable_list saved = ctx->get_saved_variables();
+    const TokenRuns runs = runs_from(ctx->saved_data["numbers"].toIntVector());
+    const bool needs_weight = ctx->needs_input_grad(1);
+    if (runs_on_gpu(grads[0].device())) return composed(grads[0], saved, runs, needs_weight);
+    const auto [gx, g_weight] =
+        causal_conv_backward(grads[0], saved[0], saved[1], runs, /*silu=*/false, needs_weight);
+    return {gx, g_weight, {}};
+  }
+
+ private:
+  static TokenRuns runs_from(const std::vector<int64_t>& numbers) {
+    TokenRuns runs;
+    for (size_t i = 0; i < numbers.size(); i += 2) runs.push_back({numbers[i], numbers[i + 1]});
+    return runs;
+  }
+
+  // On a GPU the composed operators run again, and LibTorch differentiates them.
+  static variable_list composed(const at::Tensor& grad, const variable_list& saved, const TokenRuns& runs,
+                                bool needs_weight) {
+    const at::AutoGradMode record(true);
+    variable_list in{saved[0].detach().requires_grad_(), saved[1].detach().requires_grad_(needs_weight)};
+    const at::Tensor out = causal_conv_composed(in[0], in[1], runs, /*silu=*/false);
+    if (!needs_weight) in.pop_back();
+    variable_list gradients = torch::autograd::grad({out}, in, {grad});
+    gradients.resize(3);
+    return gradients;
+  }
+};
+
+// A causal convolution of x [tokens, channels], differentiable.
+at::Tensor causal_convolution(const at::Tensor& x, const at::Tensor& weight, const TokenRuns& runs) {
+  std::vector<int64_t> numbers;
+  for (const TokenRun& run : runs) {
+    numbers.push_back(run.first);
+    numbers.push_back(run.tokens);
+  }
+  return CausalConvFunction::apply(x, weight, numbers);
+}
+
+// Of each token in_proj makes b, c and x [D]; the result is out_proj(c * conv(b * x)).
+class ShortConvolution : public Mixer {
+ public:
+  explicit ShortConvolution(const DecoderConfig& c);
+  at::Tensor forward(const LayerInput& x, const DecoderPass& pass, KvCache* cache) const override;
+  const char* name_in_layer() const override { return "conv"; }
+  std::vector<std::string> default_lora_targets() const override { return {"in_proj"}; }
+
+ private:
+  CausalConvolution conv_;
+  Linear in_proj_, out_proj_;
+};
+
+ShortConvolution::ShortConvolution(const DecoderConfig& c)
+    : conv_(c.hidden_size, c.conv_width, c.conv_bias),
+      in_proj_(c.hidden_size, 3 * c.hidden_size, c.conv_bias),
+      out_proj_(c.hidden_size, c.hidden_size, c.conv_bias) {
+  add("conv", conv_);
+  add("in_proj", in_proj_);
+  add("out_proj", out_proj_);
+}
+
+at::Tensor ShortConvolution::forward(const LayerInput& x, const DecoderPass& pass, KvCache* cache) const {
+  const std::vector<at::Tensor> bcx = in_proj_.forward(x, pass.rows, *pass.context).chunk(3, -1);
+  const at::Tensor gated = (bcx[0] * bcx[2]).flatten(0, 1);  // [B * S, D]
+  const at::Tensor weight = conv_.weight.as(gated.scalar_type());
+  const TokenRuns runs = runs_of(pass, x.x.size(0), x.x.size(1));
+  at::Tensor mixed = cache == nullptr ? causal_convolution(gated, weight, runs)
+                                      : convolve_on(gated, weight, /*silu=*/false, runs, pass, *cache);
+  if (conv_.bias) mixed = mixed + conv_.bias->as(gated.scalar_type());
+  return out_proj_.forward(bcx[1] * mixed.view(x.x.sizes()), pass.rows, *pass.context);
+}
+
+}  // namespace
 
 static std::unique_ptr<Mixer> make_lfm2_mixer(const DecoderConfig& c, size_t layer) {
   if (c.recurrent[layer]) return std::make_unique<ShortConvolution>(c);

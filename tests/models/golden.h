@@ -156,8 +156,11 @@ inline const std::vector<std::string>& golden_names() {
                                               "olmo3_lora",
                                               "glm4",
                                               "glm4_lora",
+                                              "lfm2",
+                                              "lfm2_lora",
                                               "gemma3_whole",
-                                              "gemma3_whole_lora"};
+                                              "gemma3_whole_lora",
+                                              "qwen3_5_whole"};
   return names;
 }
 

@@ -166,7 +166,7 @@ def add_lfm2(draw, config):
     sometimes(draw, config, "conv_bias", [True, False])
     sometimes(draw, config, "block_multiple_of", [4, 8], 1.0)
     sometimes(draw, config, "block_auto_adjust_ff_dim", [True, False])
-    sometimes(draw, config, "block_ffn_dim_multiplier", [1.0, 1.3, None])
+    sometimes(draw, config, "block_ffn_dim_multiplier", [1.0, 1.3])
     if draw.random() < 0.4:
         config["block_ff_dim"] = config.pop("intermediate_size")
     layers = config["num_hidden_layers"]
