@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <regex>
+#include <set>
 #include <variant>
 
 #include <ATen/ATen.h>
@@ -39,10 +40,36 @@ ModuleNames without_other_half(const ModuleNames& excluded, bool has_two_stacks)
   return pattern;
 }
 
-AdapterConfig settings(const LoraConfig& config, const Model& model) {
+// The module of a head that scores texts, which PEFT saves whole; "": it has no weights.
+std::string score_head_module(Model& model) {
+  std::string module;
+  model.for_each_module([&](const std::string& name, Module&) {
+    if (is_of_score_head(name + ".")) module = name;
+  });
+  return module;
+}
+
+const char* task_type(const Model& model) {
+  const auto scores = score_head_in(model.config());
+  if (!scores) return model.encoder_decoder() ? "SEQ_2_SEQ_LM" : "CAUSAL_LM";
+  if (scores->score == RowScore::tags) return "TOKEN_CLS";
+  return scores->encoder_only ? "FEATURE_EXTRACTION" : "SEQ_CLS";
+}
+
+// PEFT's all-linear would take the layers of a T5's classification_head, too, which are saved.
+void name_linear_layers(Model& model, AdapterConfig& adapter) {
+  std::set<std::string> names;
+  model.for_each_module([&](const std::string& name, Module& module) {
+    if (dynamic_cast<Linear*>(&module) != nullptr) names.insert(name.substr(name.rfind('.') + 1));
+  });
+  adapter.target_modules = std::vector<std::string>(names.begin(), names.end());
+}
+
+AdapterConfig settings(const LoraConfig& config, Model& model) {
   if (!config.adapter.empty()) return read_adapter_config(config.adapter);
+  const bool scores = model.head().scores() != nullptr;
   AdapterConfig out;
-  out.task_type = model.encoder_decoder() ? "SEQ_2_SEQ_LM" : "CAUSAL_LM";
+  out.task_type = task_type(model);
   out.r = config.r;
   out.lora_alpha = config.lora_alpha;
   out.lora_dropout = config.lora_dropout;
@@ -51,6 +78,13 @@ AdapterConfig settings(const LoraConfig& config, const Model& model) {
     out.target_modules = model.default_lora_targets();
   }
   out.modules_to_save = config.modules_to_save;
+  if (scores) {
+    const std::string module = score_head_module(model);
+    std::erase(out.modules_to_save, module);
+    if (!module.empty()) out.modules_to_save.push_back(module);
+    if (model.encoder_decoder() && out.target_modules == ModuleNames("all-linear"))
+      name_linear_layers(model, out);
+  }
   out.exclude_modules = config.exclude_modules;
   if (model.config().contains(kWholeModelType))
     out.exclude_modules = without_other_half(config.exclude_modules, model.encoder_decoder());
@@ -118,7 +152,9 @@ void save_modules(Model& model, const AdapterConfig& adapter, bool is_new, at::D
           },
           name);
     });
-    if (found) continue;
+    // For a classifier PEFT names both modules that its head may be.
+    const bool of_peft = adapter.task_type == "SEQ_CLS" && (wanted == "score" || wanted == "classifier");
+    if (found || (of_peft && !is_new)) continue;
     if (wanted == "lm_head" && has_tied_head(model)) {
       throw ConfigError(
           "lora.modules_to_save: lm_head is tied to the embedding in this model and has no weights of "
@@ -184,7 +220,8 @@ void check_tied_targets(const Model& model, const std::vector<Target>& targets) 
 void save_vocabulary(const Model& model, AdapterConfig& adapter) {
   std::vector<std::string> names;
   if (!model.encoder_decoder()) names.push_back("embed_tokens");
-  if (!has_tied_head(model)) {
+  if (model.head().scores() != nullptr) {
+  } else if (!has_tied_head(model)) {
     names.push_back("lm_head");
   } else if (!model.encoder_decoder()) {
     adapter.ensure_weight_tying = true;
@@ -333,7 +370,9 @@ std::unique_ptr<Model> load_model_or_adapter(const std::filesystem::path& direct
 std::unique_ptr<Model> load_with_adapter(const std::filesystem::path& base,
                                          const std::filesystem::path& adapter, const LoadOptions& options,
                                          LoadReport* report) {
-  std::unique_ptr<Model> model = load_model(base, options, report);
+  LoadOptions with_head = options;
+  if (!with_head.head) with_head.head = score_head_of(adapter);
+  std::unique_ptr<Model> model = load_model(base, with_head, report);
   LoraConfig lora;
   lora.adapter = adapter;
   apply_lora(*model, lora, 0, options.device);

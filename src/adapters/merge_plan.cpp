@@ -8,6 +8,7 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
+#include "trainer/models/score_head.h"
 
 #include "adapters/target_modules.h"
 #include "base/text.h"
@@ -139,6 +140,13 @@ class Planner {
       target.erase(wrapper, 11);
     used_[name] = true;
     const auto found = plan_.tensors.find(target);
+    if (found == plan_.tensors.end() && is_of_score_head(target)) {
+      MergedTensor& added = plan_.tensors[target];
+      added.base = view;
+      added.dtype = plan_.tensors.begin()->second.dtype;
+      plan_.replaced++;
+      return;
+    }
     if (found == plan_.tensors.end()) {
       if (target != kHead || !tied_) used_.erase(name);
       return;  // a head that stays tied is stored as the embedding

@@ -9,6 +9,7 @@
 
 #include <ATen/ATen.h>
 
+#include "trainer/adapters/lora.h"
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 #include "trainer/formats/peft.h"
@@ -94,9 +95,10 @@ std::shared_ptr<const WeightSource> opened(const WeightFormat& format, const Sto
 
 // The shapes of the weights that are quantised.
 std::map<std::string, std::vector<int64_t>> quantised_shapes(const std::filesystem::path& model,
-                                                             const std::optional<Quantisation>& how) {
+                                                             const std::optional<Quantisation>& how,
+                                                             const std::optional<ScoreHeadSpec>& head = {}) {
   std::map<std::string, std::vector<int64_t>> shapes;
-  model_on_meta(model, at::kFloat, /*train_all=*/false, how)
+  model_on_meta(model, at::kFloat, /*train_all=*/false, how, /*offload_weights=*/false, /*ranks=*/1, head)
       ->for_each_parameter([&](const std::string& name, Parameter& parameter) {
         if (!parameter.value.is_tensor()) shapes[name] = parameter.shape;
       });
@@ -120,7 +122,7 @@ std::map<std::string, StoredWeight> take_stored_weights(MergedModel& model) {
   model.stored_in = quantisation->format;
   StoredTensors& tensors = model.weights.tensors;
   std::vector<std::string> problems;
-  for (const auto& [name, shape] : quantised_shapes(model.base, std::nullopt)) {
+  for (const auto& [name, shape] : quantised_shapes(model.base, std::nullopt, model.head)) {
     const auto stored = model.stored_in->find(tensors, name, shape, quantisation->layout, problems);
     if (!stored) continue;
     for (const std::string& companion : model.stored_in->companions(name)) tensors.erase(companion);
@@ -147,13 +149,13 @@ void attach_stored(MergedModel& model, const std::map<std::string, StoredWeight>
 // Takes the weights as they are when they are quantised and dequantised again.
 void attach_quantised(MergedModel& model, const Quantisation& through) {
   const WeightFormat& format = weight_format(through.format);
-  for (const std::string& name : quantised_weights(model.base, through)) {
+  for (const auto& [name, shape] : quantised_shapes(model.base, through, model.head)) {
     const auto found = model.plan.tensors.find(name);
     if (found == model.plan.tensors.end()) continue;
     MergedTensor base;
     base.base = found->second.base;
     base.dtype = base.base.dtype;
-    found->second.quantised = [base, name, &format, double_quant = through.double_quant] {
+    found->second.quantised = [base, &name = found->first, &format, double_quant = through.double_quant] {
       return base.in_format(format, name, double_quant);
     };
   }
@@ -208,6 +210,10 @@ MergedModel open_merged(const std::filesystem::path& source, const MergeOptions&
   const Architecture& architecture = architecture_of(model.config, model.base);
   model.embedding = architecture.embedding;
   model.weights = read_model_weights(model.base);
+  if (model.is_adapter()) model.head = score_head_of(source);
+  const nlohmann::json head_keys =
+      model.head ? score_head_keys(model.config, *model.head) : nlohmann::json::object();
+  model.config.update(head_keys);
   settle_files(architecture, model.base, model.config, model.weights);
   const std::map<std::string, StoredWeight> stored = take_stored_weights(model);
   if (model.is_adapter()) {
@@ -225,6 +231,7 @@ MergedModel open_merged(const std::filesystem::path& source, const MergeOptions&
   drop_superfluous(model, architecture);
   require_floating(model);
   model.changes = changed_keys(model);
+  for (const auto& [key, value] : head_keys.items()) model.changes[key] = value;
   for (const auto& [key, value] : model.changes.items()) model.config[key] = value;
   return model;
 }

@@ -21,6 +21,7 @@ struct MergedModel {
   std::string embedding;               // the name of the embedding's tensor
   ModelWeights weights;
   SafetensorsFile adapter;
+  std::optional<ScoreHeadSpec> head;        // that comes with the adapter, in place of the base's own
   const WeightFormat* stored_in = nullptr;  // the base's weights, if they are quantised; the plan has values
   MergePlan plan;  // the tensors that Transformers would save: a tied head once, nothing superfluous
 

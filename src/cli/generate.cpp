@@ -172,6 +172,10 @@ void add_what(CLI::App& command, GenerateOptions& options, GenerateWords& words)
       "--resume", options.resume,
       "With --input-file and --output-file: keep the answers that the output file has, and go on "
       "behind them");
+  command.add_flag(
+      "--classify", options.classify,
+      "Of a classifier: print the label of each text or row, and the probabilities of all classes, "
+      "as JSON lines; of other heads the number, or the reward");
   command.add_flag("--chat", options.chat,
                    "Treat prompts as user messages and format them with the model's chat template. Without "
                    "prompts: hold a conversation, as `trainer chat` does");
@@ -196,6 +200,9 @@ void resolve(GenerateOptions& options, const GenerateWords& words) {
     throw ConfigError("generate: give either prompts or --input-file, not both");
   if (options.json && (!options.prompts.empty() || !options.input_file.empty() || options.chat))
     throw ConfigError("generate: --json reads rows from stdin, without prompts, --input-file and --chat");
+  if (options.classify && (options.chat || options.json || options.resume || options.scores))
+    throw ConfigError(
+        "generate: --classify takes texts or --input-file, without --chat, --json, --resume and --scores");
   if (options.prompts.empty() && options.input_file.empty() && !options.chat && !options.json)
     throw ConfigError("generate: give a prompt after the model, --input-file FILE, or --chat");
   if (!options.system.empty() && !options.chat && options.input_file.empty())

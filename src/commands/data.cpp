@@ -14,6 +14,7 @@
 #include "run/describe_data.h"
 #include "run/end_of_run.h"
 #include "run/run_model.h"
+#include "training/prepare_model.h"
 
 namespace trainer {
 namespace {
@@ -37,8 +38,10 @@ void print_report(const RunDataReport& report, bool json) {
 void run_data(const DataOptions& options) {
   Config config = options.config;
   config.data.bad_rows = BadRows::skip;
+  settle_head(config);
   const auto tokenizer = load_run_tokenizer(config);
-  const auto model = model_on_meta(config.model.path, at::kFloat, /*train_all=*/false);
+  const auto model = model_on_meta(config.model.path, at::kFloat, /*train_all=*/false, std::nullopt,
+                                   /*offload_weights=*/false, /*ranks=*/1, score_head_for(config));
   const bool encoder_decoder = model->encoder_decoder();
   const Dataset train = Dataset::open_train(config, *tokenizer, encoder_decoder);
   std::optional<Dataset> eval;

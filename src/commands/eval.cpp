@@ -64,11 +64,22 @@ struct Evaluated {
   std::optional<Predictions> predictions;
 };
 
+// What a model's head scores texts as is what is evaluated, whatever the configuration says of the run.
+void settle_scores(Config& config, const Model& model) {
+  if (model.head().scores() == nullptr) return;
+  const auto head = score_head_in(model.config());
+  config.objective.name = objective_of(head->score);
+  config.objective.labels.clear();
+  if (config.objective.row_score() == RowScore::label || config.objective.row_score() == RowScore::tags)
+    config.data.labels.classes = head->labels;
+}
+
 // Evaluates config.model.path. `base`: of an adapter, in place of the one that it names.
 Evaluated evaluate_model(Config config, const std::string& base, DeviceLease& lease) {
   const auto begin = std::chrono::steady_clock::now();
   const at::Device device = lease.device;
   const OpenModel opened = open_model(config.model, device, base);
+  settle_scores(config, *opened.model);
   settle_packing(config, *opened.model, device.type());
   Config of_data = config;  // the rows are written by the template that the model has
   of_data.model.path = opened.chat.string();
@@ -149,7 +160,25 @@ void add_comparison(const std::string& against, const std::vector<ScoreDifferenc
   }
 }
 
+// A row for each label: how many texts with it were taken for which class.
+void print_confusion(const Fields& fields, std::ostream& out) {
+  if (!fields.contains("eval_confusion")) return;
+  const auto classes = fields["eval_classes"].get<std::vector<std::string>>();
+  out << "\nlabel \\ prediction";
+  for (const std::string& name : classes) out << "  " << name;
+  out << "  f1\n";
+  for (size_t label = 0; label < classes.size(); label++) {
+    out << std::left << std::setw(18) << classes[label];
+    for (size_t at = 0; at < classes.size(); at++)
+      out << "  " << std::right << std::setw(static_cast<int>(classes[at].size()))
+          << fields["eval_confusion"][label][at].get<int64_t>();
+    out << "  " << fields["eval_class_f1"][label].get<double>() << '\n';
+  }
+  out << std::left;
+}
+
 void print_parts(const Fields& fields, std::ostream& out) {
+  print_confusion(fields, out);
   const auto name = [&](const std::string& text) -> std::ostream& {
     return out << std::left << std::setw(24) << text;
   };

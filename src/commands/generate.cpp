@@ -19,6 +19,7 @@
 #include "base/live_lines.h"
 #include "base/progress.h"
 #include "base/progress_share.h"
+#include "commands/classify.h"
 #include "commands/library.h"
 #include "commands/prompts.h"
 #include "memory/set_up_device.h"
@@ -237,6 +238,14 @@ void run_generation(const GenerateOptions& options) {
   const at::Device device = choose_device(options.device);
   set_up_device(device, options.memory_limit, options.tf32);
   const OpenModel opened = open_model(model_config(options), device, options.base);
+  if (options.classify) {
+    classify(opened, std::move(rows), options, device, out);
+    if (!out) throw FormatError("the labels could not be written");
+    return;
+  }
+  if (opened.model->head().scores() != nullptr)
+    throw ConfigError(concat("generate: ", options.model,
+                             " scores texts and writes none; --classify prints what it gives them"));
   const PromptEncoder encoder(*opened.tokenizer, opened.chat.string(), options);
   GenerationConfig config = opened.generation_config();
   apply(options, config);

@@ -51,6 +51,7 @@ struct GenerateOptions {
   std::vector<std::string> stop;
   std::string forced_first;  // the token that answers begin with; empty: any
   std::string choices_file;  // the only answers, a line each; empty: all are allowed
+  bool classify = false;     // what a head that scores texts gives them
   bool scores = false;       // in rows, beside the answers
   bool resume = false;       // output_file has the answers to the first rows
 

@@ -96,14 +96,56 @@ void check_batches(const TrainingConfig& training, Checker& check) {
                 "0 trains nothing; -1 means as many steps as training.num_train_epochs gives");
 }
 
+// What has no meaning for a head that scores whole texts.
+void check_scores(const Config& config, Checker& check) {
+  const ObjectiveConfig& objective = config.objective;
+  const RowScore score = objective.row_score();
+  const DataKind kind = config.data.kind, own = objective.embeds()       ? DataKind::pairs
+                                                : objective.classifies() ? DataKind::classification
+                                                                         : DataKind::automatic;
+  const bool for_scores = kind == DataKind::classification || kind == DataKind::pairs;
+  check.require(kind == own || !for_scores, "data.kind",
+                concat(kind == DataKind::pairs ? "pairs needs objective.name: embedding"
+                                               : "classification needs objective.name: classification or "
+                                                 "regression (or token_classification)",
+                       ", and that is ", objective.name));
+  check.require(!config.model.encoder_only || own != DataKind::automatic, "model.encoder_only",
+                concat("an encoder alone is for objective.name: classification, regression, "
+                       "token_classification or embedding, and that is ",
+                       objective.name));
+  if (score == RowScore::none) return;
+  const auto is_for_tokens = [&](bool given, const char* key) {
+    check.require(!given, key, concat("has no effect with objective.name: ", objective.name));
+  };
+  is_for_tokens(config.evaluation.generate, "evaluation.generate");
+  is_for_tokens(config.training.z_loss != 0, "training.z_loss");
+  is_for_tokens(!config.model.add_tokens.empty() && config.lora, "model.add_tokens");
+  is_for_tokens(config.model.init != ModelInit::pretrained, "model.init");
+  is_for_tokens(config.data.loss_on != DataConfig{}.loss_on, "data.loss_on");
+  is_for_tokens(config.data.long_samples == LongSamples::split, "data.long_samples");
+  is_for_tokens(objective.embeds() && !config.data.loss_weight.empty(), "data.loss_weight");
+  is_for_tokens((objective.embeds() || score == RowScore::number) && config.training.label_smoothing != 0,
+                "training.label_smoothing");
+  check.require(!objective.embeds() || config.effective_batch_size() > 1, "training.effective_batch_size",
+                "1 leaves embedding no other text to tell apart");
+  check.require(own == DataKind::automatic || for_scores || kind == DataKind::automatic, "data.kind",
+                concat("objective.name: ", objective.name, " needs rows of kind ",
+                       objective.embeds() ? "pairs" : "classification"));
+  check.require(objective.labels.size() != 1, "objective.labels", "one class leaves nothing to tell apart");
+  for (const auto& [name, weight] : objective.class_weights)
+    check.require(weight >= 0 && weight <= 1e6, "objective.class_weights",
+                  concat("the weight of '", name, "' must be from 0 to 1,000,000"));
+}
+
 // The rows that an objective needs, and what has no meaning for it.
 void check_objective(const Config& config, Checker& check) {
+  check_scores(config, check);
   const ObjectiveConfig& objective = config.objective;
   const DataKind kind = config.data.kind, needed = !objective.compares() ? DataKind::automatic
                                                    : objective.judges()  ? DataKind::feedback
                                                                          : DataKind::preference;
   const bool of_answers = kind == DataKind::preference || kind == DataKind::feedback;
-  const char* others = kind == DataKind::feedback ? "kto" : "dpo, ipo, orpo, simpo or cpo";
+  const char* others = kind == DataKind::feedback ? "kto" : "dpo, ipo, orpo, simpo, cpo or reward";
   check.require(!of_answers || kind == needed, "data.kind",
                 concat("needs objective.name: ", others, ", and that is ", objective.name));
   if (!objective.compares()) return;
@@ -179,19 +221,28 @@ void check_best_model(const Config& config, Checker& check) {
   check.require(training.early_stopping_patience == 0 || evaluates, "training.early_stopping_patience",
                 kNeedsEvaluations);
   static const std::regex of_the_loss("(eval_)?(loss|perplexity|token_accuracy)"),
-      of_answers("(eval_)?(loss|reward_(accuracy|margin))");
-  const bool compares = config.objective.compares();
-  static const std::regex of_either("(eval_)?(loss|perplexity|token_accuracy|reward_(accuracy|margin))");
-  if (std::regex_match(training.metric_for_best_model, of_either) &&
-      !std::regex_match(training.metric_for_best_model, compares ? of_answers : of_the_loss)) {
+      of_answers("(eval_)?(loss|reward_(accuracy|margin))"), of_labels("(eval_)?(loss|accuracy|f1)"),
+      of_numbers("(eval_)?(loss|mae|pearson|spearman)"),
+      of_either(
+          "(eval_)?(loss|perplexity|token_accuracy|reward_(accuracy|margin)|accuracy|mae|pearson|spearman)");
+  const ObjectiveConfig& objective = config.objective;
+  static const std::regex of_vectors("(eval_)?(loss|accuracy)");
+  const RowScore score = objective.row_score();
+  const std::regex& own = objective.compares()                                  ? of_answers
+                          : score == RowScore::number                           ? of_numbers
+                          : score == RowScore::label || score == RowScore::tags ? of_labels
+                          : score == RowScore::vector                           ? of_vectors
+                                                                                : of_the_loss;
+  const bool of_evaluations =
+      std::regex_match(training.metric_for_best_model, of_either) || objective.row_score() != RowScore::none;
+  if (of_evaluations && !std::regex_match(training.metric_for_best_model, own)) {
     check.require(false, "training.metric_for_best_model",
                   concat(training.metric_for_best_model,
                          " is not in the evaluations of objective.name: ", config.objective.name));
     return;
   }
   check.require(
-      config.evaluation.generate || std::regex_match(training.metric_for_best_model, of_either),
-      "training.metric_for_best_model",
+      config.evaluation.generate || of_evaluations, "training.metric_for_best_model",
       concat(training.metric_for_best_model, " needs generated answers (evaluation.generate: true)"));
 }
 

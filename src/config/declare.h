@@ -41,11 +41,17 @@ inline State of_family(const char* family, bool among = true) {
   return {.key = "model", .values = {family}, .among = among};
 }
 
+// Objectives of whole answers' log-probabilities, which move a hundred times as fast as those of a token.
+inline State of_preferences() {
+  return {.key = "objective.name", .values = {"dpo", "ipo", "orpo", "kto", "simpo", "cpo"}};
+}
+
 // The names of an enumeration's values, in their order.
 inline std::vector<std::string> names_of(ModelDtype) { return {"auto", "bf16", "fp32"}; }
 inline std::vector<std::string> names_of(ModelInit) { return {"pretrained", "random"}; }
 inline std::vector<std::string> names_of(DataKind) {
-  return {"auto", "seq2seq", "completion", "text", "chat", "preference", "feedback", "span_corruption"};
+  return {"auto",       "seq2seq",  "completion",      "text",           "chat",
+          "preference", "feedback", "span_corruption", "classification", "pairs"};
 }
 inline std::vector<std::string> names_of(NoiseForm) { return {"spans", "prefix", "ul2"}; }
 inline std::vector<std::string> names_of(LongSamples) { return {"truncate", "drop", "split"}; }

@@ -52,7 +52,10 @@ Section model_section() {
            "Tokens to add to the tokenizer. A list of strings. If the embedding has too few rows for them, "
            "it grows, and so does an output head that is not tied to it; new rows are the mean of the "
            "existing ones. Both are then trained and saved in full (with LoRA, next to the adapter), and the "
-           "tokenizer is saved with them.")});
+           "tokenizer is saved with them."),
+       key(&M::encoder_only, "encoder_only", OnResume::fixes_run,
+           "Train the encoder of a T5 alone, with a head on the mean of its states, for objective.name: "
+           "classification or regression. For token_classification and embedding it is always so.")});
 }
 
 Section lora_section() {
@@ -247,10 +250,12 @@ Section training_section() {
            .at_least(0)
            .below(1),
        key(&T::dropout, "dropout", OnResume::is_logged,
-           "Dropout rate of the model. Default: the one in its config.json; for preferences 0.")
+           "Dropout rate of the model. Default: the one in its config.json; for preferences and "
+           "rewards 0.")
            .at_least(0)
            .below(1)
-           .default_where({{.key = "objective.name", .values = {"sft"}, .among = false}}, "0"),
+           .default_where({of_preferences()}, "0")
+           .default_with("objective.name", "reward", "0"),
        key(&T::tf32, "tf32", OnResume::may_change,
            "Multiply fp32 matrices in TF32 on GPUs that have it. Much faster there, but the factors have "
            "only 10 bits of mantissa.")

@@ -24,6 +24,9 @@ Section data_section() {
            "completion as lists of messages), formatted by the model's chat template. preference: a chosen "
            "and a rejected answer; feedback: a judged answer (docs/preferences.md). span_corruption: running "
            "text, of which an encoder-decoder learns to fill in what is taken out (docs/pretraining.md). "
+           "classification: a text or a conversation with a label or a number; pairs: texts that belong "
+           "together "
+           "(docs/classification.md). "
            "auto: decided by the objective, the model and the first row."),
        key(&D::noise, "noise", OnResume::fixes_run,
            "What span_corruption takes out. spans: parts of about noise_span tokens, each marked by a "

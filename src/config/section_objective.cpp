@@ -16,13 +16,19 @@ Condition unless_one_of(std::vector<std::string> names) {
 Section objective_section() {
   using O = ObjectiveConfig;
   return section(
-      "objective", "What a step optimises: the answers of the rows, or preferences (docs/preferences.md).",
+      "objective",
+      "What a step optimises: the answers of the rows, preferences (docs/preferences.md), or the labels of "
+      "texts (docs/classification.md).",
       {key(&O::name, "name", OnResume::fixes_run,
            "The objective. sft: answers are learned. dpo, ipo, orpo, simpo, cpo: a chosen answer is "
            "preferred "
            "to a rejected one (data.kind: preference). kto: answers are judged, one by one (data.kind: "
-           "feedback).")
-           .one_of({"sft", "dpo", "ipo", "orpo", "kto", "simpo", "cpo"}),
+           "feedback). classification, regression: a label, or a number, is learned of each text (data.kind: "
+           "classification). reward: a score that is higher for the chosen answer than for the rejected one "
+           "(Bradley-Terry). Of a T5's encoder alone: token_classification, where each word has a label; "
+           "embedding, where a text is nearer to one that belongs to it than to those of other rows.")
+           .one_of({"sft", "dpo", "ipo", "orpo", "kto", "simpo", "cpo", "classification", "regression",
+                    "reward", "token_classification", "embedding"}),
        key(&O::loss_type, "loss_type", OnResume::is_logged,
            "The function of the difference that dpo and cpo minimise. sigmoid, as in their papers; hinge "
            "(SLiC); only dpo: robust (against wrong labels, label_smoothing is their share), apo_zero, "
@@ -35,7 +41,7 @@ Section objective_section() {
            .above(0)
            .at_most(1e6)
            .default_with("objective.name", "simpo", "2")
-           .not_with("objective.name", "sft"),
+           .idle(unless_one_of({"dpo", "ipo", "orpo", "kto", "simpo", "cpo"})),
        key(&O::label_smoothing, "label_smoothing", OnResume::is_logged,
            "The share of pairs that are taken to be the wrong way round. With loss_type: sigmoid or robust.")
            .at_least(0)
@@ -78,7 +84,30 @@ Section objective_section() {
            "adapter_off: from a pass of each step without the adapter. kept: from one pass before the first "
            "step; they are kept in data.cache. none: there is no reference. auto: adapter_off where the "
            "adapter is all that is trained and begins as nothing, else kept.")
-           .idle(unless_one_of({"dpo", "ipo", "kto"}))});
+           .idle(unless_one_of({"dpo", "ipo", "kto"})),
+       key(&O::labels, "labels", OnResume::fixes_run,
+           "The classes, in the order of the model's outputs. Empty: those of the model, if it is a "
+           "classifier, else those of data.train in alphabetical or numerical order.")
+           .idle(unless_one_of({"classification", "token_classification"})),
+       key(&O::class_weights, "class_weights", OnResume::fixes_run,
+           "Weights of classes in the loss, {spam: 5}; those that are not named have 1.")
+           .idle(unless_one_of({"classification", "token_classification"})),
+       key(&O::balance_classes, "balance_classes", OnResume::fixes_run,
+           "Weigh each class by rows / (classes x rows of the class), so that all count the same.")
+           .idle(unless_one_of({"classification", "token_classification"})),
+       key(&O::center_rewards_coefficient, "center_rewards_coefficient", OnResume::is_logged,
+           "The weight of the squared sum of a pair's rewards beside the loss of reward, which keeps them "
+           "around 0 (Eisenstein et al. 2023). TRL recommends 0.01.")
+           .at_least(0)
+           .at_most(1e6)
+           .only_with("objective.name", "reward"),
+       key(&O::similarity_scale, "similarity_scale", OnResume::is_logged,
+           "What cosines are multiplied with in embedding before the softmax over the texts of an update: 1 "
+           "/ "
+           "temperature.")
+           .above(0)
+           .at_most(1e6)
+           .only_with("objective.name", "embedding")});
 }
 
 }  // namespace trainer::config

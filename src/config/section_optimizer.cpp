@@ -15,10 +15,8 @@ Section optimizer_section() {
            .default_where({{.key = "optimizer.name", .values = {"adafactor"}}, of_family(kDecoders, false)},
                           "0.001")
            .default_where({{.key = "lora", .values = {"null"}, .among = false}}, "2.0e-04")
-           .default_where({{.key = "objective.name", .values = {"sft"}, .among = false}}, "1.0e-06")
-           .default_where({{.key = "objective.name", .values = {"sft"}, .among = false},
-                           {.key = "lora", .values = {"null"}, .among = false}},
-                          "5.0e-06")
+           .default_where({of_preferences()}, "1.0e-06")
+           .default_where({of_preferences(), {.key = "lora", .values = {"null"}, .among = false}}, "5.0e-06")
            .not_with("optimizer.relative_step", "true"),
        key(&O::weight_decay, "weight_decay", OnResume::is_logged,
            "Decoupled weight decay. Not applied to norms and biases.")

@@ -7,6 +7,7 @@
 #include "trainer/base/strings.h"
 #include "trainer/data/batching.h"
 
+#include "data/label_encoder.h"
 #include "data/text_encoder.h"
 
 namespace trainer {
@@ -45,8 +46,13 @@ void count_prompt(Sample& sample) {
 }  // namespace
 
 AnswersEncoder::AnswersEncoder(DataKind kind, std::unique_ptr<RowEncoder> one, const ChatEncoder* chat,
-                               const DataConfig& config, bool encoder_decoder)
-    : kind_(kind), one_(std::move(one)), chat_(chat), config_(config), encoder_decoder_(encoder_decoder) {}
+                               const DataConfig& config, const Tokenizer& tokenizer, bool encoder_decoder)
+    : kind_(kind),
+      one_(std::move(one)),
+      chat_(chat),
+      config_(config),
+      tokenizer_(tokenizer),
+      encoder_decoder_(encoder_decoder) {}
 
 ReadRow AnswersEncoder::read(const RowParser& row) const {
   AnswersRow answers = read_answers(conversation_row(row), kind_);
@@ -66,7 +72,31 @@ ReadRow AnswersEncoder::read(const RowParser& row) const {
   return read;
 }
 
+// Prompt and answer are one text, as TRL's RewardTrainer tokenizes them.
+std::vector<EncodedSample> AnswersEncoder::encode_to_score(const ReadRow& row) const {
+  std::vector<EncodedSample> sides;
+  for (const ReadRow& side : row.sides) {
+    std::vector<int32_t> ids;
+    if (chat_ != nullptr) {
+      ids = std::move(one_->encode(side).front().sample.input_ids);
+    } else {
+      ids = tokenizer_.encode(side.texts.input + side.texts.target, true);
+      const auto end = tokenizer_.eos_id();
+      if (end && !ids.empty() && ids.back() != *end) ids.push_back(*end);
+    }
+    sides.push_back(encode_scored(std::move(ids), config_, tokenizer_, encoder_decoder_));
+  }
+  const bool equal = sides.size() > 1 && sides[0].sample.input_ids == sides[1].sample.input_ids;
+  const bool dropped = std::ranges::any_of(sides, &EncodedSample::dropped);
+  for (EncodedSample& side : sides) {
+    side.equal_sides = equal;
+    side.dropped = dropped;
+  }
+  return sides;
+}
+
 std::vector<EncodedSample> AnswersEncoder::encode(const ReadRow& row) const {
+  if (config_.labels.score == RowScore::answer) return encode_to_score(row);
   std::vector<EncodedSample> sides;
   for (const ReadRow& side : row.sides) {
     std::vector<EncodedSample> samples = one_->encode(side);
@@ -129,10 +159,10 @@ std::string AnswersEncoder::content(const ReadRow& row) const {
 }
 
 std::string AnswersEncoder::settings() const {
-  return concat("answers ", static_cast<int>(kind_), " ", chat_ != nullptr, "\nlength ", config_.max_length,
-                "\nlong ", static_cast<int>(config_.long_samples), " ",
-                static_cast<int>(config_.truncation_side), "\nloss on ", static_cast<int>(config_.loss_on),
-                "\n", one_->settings());
+  return concat("answers ", static_cast<int>(kind_), " ", chat_ != nullptr, " ",
+                static_cast<int>(config_.labels.score), "\nlength ", config_.max_length, "\nlong ",
+                static_cast<int>(config_.long_samples), " ", static_cast<int>(config_.truncation_side),
+                "\nloss on ", static_cast<int>(config_.loss_on), "\n", one_->settings());
 }
 
 std::string AnswersEncoder::target_field() const {
@@ -158,7 +188,10 @@ std::unique_ptr<RowEncoder> make_answers_encoder(const DataConfig& config, const
     const DataKind kind = encoder_decoder ? DataKind::seq2seq : DataKind::completion;
     one = std::make_unique<TextEncoder>(Fields{kind, "prompt", "chosen"}, of_one, tokenizer);
   }
-  return std::make_unique<AnswersEncoder>(config.kind, std::move(one), chat, config, encoder_decoder);
+  if (config.labels.score == RowScore::answer && encoder_decoder && chat != nullptr)
+    throw DataError("conversations are scored by decoders; give an encoder-decoder texts");
+  return std::make_unique<AnswersEncoder>(config.kind, std::move(one), chat, config, tokenizer,
+                                          encoder_decoder);
 }
 
 }  // namespace trainer

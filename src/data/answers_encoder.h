@@ -19,7 +19,7 @@ class AnswersEncoder : public RowEncoder {
   // `one`: encodes the row with one of its answers; for a decoder, without a limit of its length. `chat`: the
   // same, if the answers are in conversations.
   AnswersEncoder(DataKind kind, std::unique_ptr<RowEncoder> one, const ChatEncoder* chat,
-                 const DataConfig& config, bool encoder_decoder);
+                 const DataConfig& config, const Tokenizer& tokenizer, bool encoder_decoder);
 
   ReadRow read(const RowParser& row) const override;
   std::vector<EncodedSample> encode(const ReadRow& row) const override;
@@ -41,12 +41,14 @@ class AnswersEncoder : public RowEncoder {
 
  private:
   void truncate(std::vector<EncodedSample>& sides) const;
+  std::vector<EncodedSample> encode_to_score(const ReadRow& row) const;
   bool teaches(const EncodedSample& side) const;
 
   DataKind kind_;
   std::unique_ptr<RowEncoder> one_;
   const ChatEncoder* chat_;
   DataConfig config_;
+  const Tokenizer& tokenizer_;
   bool encoder_decoder_;
 };
 

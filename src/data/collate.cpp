@@ -99,6 +99,11 @@ void shift_right(const std::vector<int32_t>& labels, int64_t* to, int64_t places
   }
 }
 
+// Returns the ids that an encoder-decoder's decoder reads, shifted.
+const std::vector<int32_t>& target_of(const Sample& sample, const CollateOptions& options) {
+  return options.targets_are_sources ? sample.input_ids : sample.labels;
+}
+
 // Packs the samples into one row, one after another; for an encoder-decoder into one of sources and one of
 // targets.
 MicroBatch collate_packed(const EffectiveBatch& batch, const std::vector<int64_t>& slots,
@@ -119,7 +124,8 @@ MicroBatch collate_packed(const EffectiveBatch& batch, const std::vector<int64_t
     std::copy(sample.input_ids.begin(), sample.input_ids.end(), inputs.ids.at(0, inputs.starts[i]));
     if (options.encoder_decoder) {
       add_supervision(supervision, sample, targets.starts[i], 0);
-      shift_right(sample.labels, targets.ids.at(0, targets.starts[i]), target_lengths[i], options);
+      shift_right(target_of(sample, options), targets.ids.at(0, targets.starts[i]), target_lengths[i],
+                  options);
     } else {
       add_supervision(supervision, sample, inputs.starts[i], 1);
     }
@@ -171,7 +177,7 @@ MicroBatch collate(const EffectiveBatch& batch, const std::vector<int64_t>& slot
       continue;
     }
     add_supervision(supervision, sample, row * target_length, 0);
-    shift_right(sample.labels, decoder_inputs.at(row, 0), target_length, options);
+    shift_right(target_of(sample, options), decoder_inputs.at(row, 0), target_length, options);
   }
   Upload upload(device);
   result.input_ids = upload(inputs.tensor());

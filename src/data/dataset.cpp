@@ -19,6 +19,11 @@ Dataset Dataset::open_part(const std::vector<DataSource>& sources, const RowChoi
   state->config = config.data;
   if (config.objective.compares() && config.data.kind == DataKind::automatic)
     state->config.kind = config.objective.judges() ? DataKind::feedback : DataKind::preference;
+  if (config.objective.classifies()) state->config.kind = DataKind::classification;
+  if (config.objective.embeds()) state->config.kind = DataKind::pairs;
+  state->config.labels.score = config.objective.row_score();
+  if (state->config.labels.classes.empty()) state->config.labels.classes = config.objective.labels;
+  state->objective = config.objective;
   state->model = chat_template_directory(config);
   state->tokenizer = &tokenizer;
   state->encoder_decoder = encoder_decoder;
@@ -39,7 +44,9 @@ Dataset Dataset::open(const std::vector<DataSource>& sources, const Config& conf
 Dataset Dataset::open_train(const Config& config, const Tokenizer& tokenizer, bool encoder_decoder) {
   const double held_out = config.data.eval.held_out;
   const auto part = held_out > 0 ? RowChoice::Part::kept : RowChoice::Part::all;
-  return open_part(config.data.train, {part, held_out, {}}, config, tokenizer, encoder_decoder);
+  Dataset opened = open_part(config.data.train, {part, held_out, {}}, config, tokenizer, encoder_decoder);
+  opened.state_->check_labels();
+  return opened;
 }
 
 Dataset Dataset::open_eval(const Config& config, const Tokenizer& tokenizer, bool encoder_decoder) {

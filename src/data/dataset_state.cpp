@@ -45,6 +45,7 @@ void Dataset::State::open(const std::vector<DataSource>& sources, const RowChoic
   std::vector<RowFile> files;
   for (const fs::path& path : paths) files.push_back(RowFile::open(unpacked(path, cache, used), path));
   if (!encoder) make_encoder(files);
+  settle_labels(files);
   sides = encoder->sides();
   take_a_look(files, choice);
   auto file = files.begin();
@@ -123,7 +124,7 @@ void Dataset::State::take_a_look(const std::vector<RowFile>& files, const RowCho
 }
 
 const Survey& Dataset::State::empty_survey() const {
-  if (!survey) survey.emplace(*tokenizer, encoder->layout(), encoder->sides());
+  if (!survey) survey.emplace(*tokenizer, encoder->layout(), encoder->sides(), config.labels.score);
   return *survey;
 }
 
@@ -185,6 +186,7 @@ DataReport Dataset::State::described(DataReport counts) const {
   counts.target_field = encoder->target_field();
   counts.template_date = encoder->date();
   counts.in_bytes = tokenizer->tokens_are_bytes();
+  if (label_counts) counts.labels = label_counts->classes;
   return counts;
 }
 

@@ -14,6 +14,7 @@
 
 #include "data/build_index.h"
 #include "data/data_part.h"
+#include "data/label_encoder.h"
 #include "data/row_encoder.h"
 #include "data/survey.h"
 
@@ -27,6 +28,7 @@ struct KeptIndex {
 
 struct Dataset::State {
   DataConfig config;
+  ObjectiveConfig objective;
   std::string model;  // the directory with the chat template
   const Tokenizer* tokenizer;
   bool encoder_decoder;
@@ -38,6 +40,8 @@ struct Dataset::State {
   std::vector<SampleSet> sets;
   int64_t size = 0;   // in samples; of rows whose answers are compared, both are one after the other
   int64_t sides = 1;  // samples of each row
+  RowLabels labels;   // of kind classification
+  std::optional<LabelCounts> label_counts;
   DataReport report;
   mutable std::optional<Survey> survey;  // without rows; a stored index needs none
 
@@ -69,6 +73,10 @@ struct Dataset::State {
 
   void open(const std::vector<DataSource>& sources, const RowChoice& choice);
   void make_encoder(const std::vector<RowFile>& files);
+  // Of kind classification: finds the classes, and what each weighs.
+  void settle_labels(const std::vector<RowFile>& files);
+  // Throws DataError if all rows have the same label.
+  void check_labels() const;
   void take_a_look(const std::vector<RowFile>& files, const RowChoice& choice) const;
   RowIndex index_of(const RowFile& file, const RowChoice& choice) const;
   const Survey& empty_survey() const;

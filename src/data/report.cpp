@@ -144,6 +144,7 @@ std::vector<std::string> DataReport::lines() const {
       lines.push_back(
           lengths(chat ? "answers in them" : target_name(), target.tokens, unit(), target.lengths));
   }
+  if (!labels.empty()) lines.push_back("labels: " + labels_text(*this));
   if (split_rows > 0) lines.push_back(concat("rows in several samples: ", share_of(split_rows, rows)));
   if (!template_date.empty()) lines.push_back("the date in them: " + date_text(*this));
   Warnings(*this, lines).all();

@@ -127,6 +127,7 @@ void add_rows(Page& page, const DataReport& report) {
                         " split, longer than ", length_key(report.layout, false)));
   if (report.kind == DataKind::preference)
     page.row("the same", concat("both answers ", rows_text(report.equal_sides, usable)));
+  if (!report.labels.empty()) page.row("labels", labels_text(report));
   if (report.kind == DataKind::feedback)
     page.row("judged", concat(grouped(report.samples - report.undesirable), " good, ",
                               grouped(report.undesirable), " bad"));

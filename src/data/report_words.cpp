@@ -11,6 +11,8 @@
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 
+#include "base/text.h"
+
 namespace trainer {
 
 std::string percent(double share) {
@@ -97,6 +99,12 @@ const char* length_key(DataKind kind, bool of_targets) {
   return of_targets ? "data.max_target_length" : "data.max_source_length";
 }
 
+std::string labels_text(const DataReport& report) {
+  std::vector<std::string> parts;
+  for (const auto& [name, rows] : report.labels) parts.push_back(concat(name, " ", grouped(rows)));
+  return join_some(parts, 20);
+}
+
 const char* name_of(DataKind kind) {
   switch (kind) {
     case DataKind::seq2seq:
@@ -113,6 +121,10 @@ const char* name_of(DataKind kind) {
       return "feedback";
     case DataKind::span_corruption:
       return "span_corruption";
+    case DataKind::classification:
+      return "classification";
+    case DataKind::pairs:
+      return "pairs";
     case DataKind::automatic:
       break;
   }
@@ -146,7 +158,12 @@ std::string why_nothing_to_learn(const DataReport& report, int64_t max_length) {
 
 bool kind_has_target(DataKind kind) { return kind == DataKind::seq2seq || kind == DataKind::completion; }
 
-bool DataReport::has_target() const { return kind_has_target(layout) || target.lengths.count() > 0; }
+bool DataReport::has_target() const {
+  const bool may_be_scored = kind == DataKind::classification || kind == DataKind::pairs ||
+                             kind == DataKind::preference || kind == DataKind::feedback;
+  if (may_be_scored) return target.lengths.count() > 0;
+  return kind_has_target(layout) || target.lengths.count() > 0;
+}
 
 std::vector<std::string> with_reasons(const RowCount& rows) {
   std::vector<std::pair<std::string, RowCount>> groups;  // in the order of their first rows
@@ -170,6 +187,7 @@ std::string DataReport::malformed_text() const {
 }
 
 const char* DataReport::input_name() const {
+  if (kind == DataKind::classification || kind == DataKind::pairs) return "text";
   if (layout == DataKind::chat) return "context";
   return layout == DataKind::seq2seq ? "source" : layout == DataKind::completion ? "prompt" : name_of(kind);
 }

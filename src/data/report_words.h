@@ -37,6 +37,8 @@ std::string as_tokens(const std::set<std::string>& characters);
 
 // Returns the key of the setting that truncates inputs, or targets.
 const char* length_key(DataKind kind, bool of_targets);
+// Returns the rows of each class: "ham 310, spam 90".
+std::string labels_text(const DataReport& report);
 
 // "2026-05-31, which the chat template writes (data.template_date)"; for a report with a template_date.
 std::string date_text(const DataReport& report);

@@ -9,6 +9,8 @@
 
 #include "data/answers_encoder.h"
 #include "data/chat_encoder.h"
+#include "data/label_encoder.h"
+#include "data/pairs_encoder.h"
 #include "data/text_encoder.h"
 #include "text/chat/marks.h"
 
@@ -78,6 +80,9 @@ std::unique_ptr<RowEncoder> make_row_encoder(const DataConfig& config, const std
       return std::make_unique<SpanEncoder>(choose_fields(text, fields, /*encoder_decoder=*/false), config,
                                            tokenizer);
     }
+    if (config.kind == DataKind::pairs) return make_pairs_encoder(config, first_row, tokenizer);
+    if (config.kind == DataKind::classification)
+      return make_label_encoder(config, model, first_row, tokenizer, encoder_decoder);
     refuse_judged_answers(config, first_row, fields);
     if (auto chat = make_chat_encoder(config, model, first_row, tokenizer, encoder_decoder)) return chat;
     return std::make_unique<TextEncoder>(choose_fields(config, fields, encoder_decoder), config, tokenizer);

@@ -23,8 +23,12 @@ void add_lengths(SideReport& side, int64_t tokens, int64_t lost) {
 
 }  // namespace
 
-Survey::Survey(const Tokenizer& tokenizer, DataKind kind, int64_t sides)
-    : tokenizer_(&tokenizer), spelling_(tokenizer), kind_(kind), sides_(sides) {
+Survey::Survey(const Tokenizer& tokenizer, DataKind kind, int64_t sides, RowScore score)
+    : tokenizer_(&tokenizer),
+      spelling_(tokenizer),
+      kind_(kind),
+      sides_(sides),
+      labels_are_tokens_(score == RowScore::none) {
   counts_.kind = counts_.layout = kind;
   const std::vector<int32_t> with = tokenizer.encode("a", true), without = tokenizer.encode("a", false);
   if (!with.empty() && !without.empty() && with.front() != without.front()) begin_ = with.front();
@@ -56,7 +60,7 @@ void Survey::add(uint64_t offset, const std::vector<EncodedSample>& samples,
   if (kind_ == DataKind::chat && !unknown) return;  // a template adds text to any message
   const Dataset::Texts both = texts();
   if (is_blank(both.input)) counts_.input.empty.add(row);
-  if (kind_has_target(kind_) && is_blank(both.target)) counts_.target.empty.add(row);
+  if (labels_are_tokens_ && kind_has_target(kind_) && is_blank(both.target)) counts_.target.empty.add(row);
   if (!unknown) return;
   for (const EncodedSample& encoded : samples) add_unknown(encoded, both);
 }
@@ -71,7 +75,7 @@ void Survey::add(const EncodedSample& encoded, const NamedRow& row) {
   counts_.samples++;
   counts_.undesirable += !encoded.sample.desirable;
   add_lengths(counts_.input, encoded.input_tokens, encoded.input_lost);
-  if (kind_has_target(kind_) || encoded.target_tokens > 0)
+  if (labels_are_tokens_ && (kind_has_target(kind_) || encoded.target_tokens > 0))
     add_lengths(counts_.target, encoded.target_tokens, encoded.target_lost);
   counts_.longest_sample = std::max(counts_.longest_sample, encoded.input_tokens + encoded.target_tokens);
   const int64_t supervised = supervised_tokens(encoded.sample, kind_ == DataKind::seq2seq);
@@ -102,6 +106,7 @@ void Survey::add_dropped(const EncodedSample& encoded) {
   if (kind_ == DataKind::chat) add_conversation(encoded);
   counts_.input.lengths.add(encoded.input_tokens + encoded.input_lost);
   const int64_t target = encoded.target_tokens + encoded.target_lost;
+  if (!labels_are_tokens_) return;
   if (kind_has_target(kind_) || target > 0) counts_.target.lengths.add(target);
 }
 
@@ -120,6 +125,7 @@ bool Survey::doubles_ends(const EncodedSample& encoded) const {
   const auto end = tokenizer_->eos_id();
   if (!end || kind_ == DataKind::chat) return false;
   for (const auto* side : {&ids, &labels}) {
+    if (side == &labels && !labels_are_tokens_) continue;
     const size_t size = side->size();
     if (size > 1 && (*side)[size - 1] == *end && (*side)[size - 2] == *end) return true;
   }
@@ -129,13 +135,15 @@ bool Survey::doubles_ends(const EncodedSample& encoded) const {
 bool Survey::has_unknown(const EncodedSample& encoded) const {
   const auto unknown = tokenizer_->unk_id();
   if (!unknown) return false;
-  return count(encoded.sample.input_ids, *unknown) > 0 || count(encoded.sample.labels, *unknown) > 0;
+  return count(encoded.sample.input_ids, *unknown) > 0 ||
+         (labels_are_tokens_ && count(encoded.sample.labels, *unknown) > 0);
 }
 
 void Survey::add_unknown(const EncodedSample& encoded, const Dataset::Texts& texts) {
   const int32_t unknown = *tokenizer_->unk_id();
   const int64_t in_ids = count(encoded.sample.input_ids, unknown);
-  const int64_t in_target = kind_ == DataKind::text ? 0 : count(encoded.sample.labels, unknown);
+  const int64_t in_target =
+      kind_ == DataKind::text || !labels_are_tokens_ ? 0 : count(encoded.sample.labels, unknown);
   const bool target_is_in_ids = kind_ == DataKind::completion || kind_ == DataKind::chat;
   add_unknown(target_is_in_ids ? in_ids - in_target : in_ids, texts.input, counts_.input);
   add_unknown(in_target, texts.target, counts_.target);

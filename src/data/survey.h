@@ -19,8 +19,9 @@ namespace trainer {
 
 class Survey {
  public:
-  // `kind`: RowEncoder::layout(); `sides`: RowEncoder::sides().
-  Survey(const Tokenizer& tokenizer, DataKind kind, int64_t sides = 1);
+  // `kind`: RowEncoder::layout(); `sides`: RowEncoder::sides(). `score`: what rows are scored as; then labels
+  // are no tokens.
+  Survey(const Tokenizer& tokenizer, DataKind kind, int64_t sides = 1, RowScore score = RowScore::none);
 
   // Adds the row at this offset and its samples: one, several when it is split, or one that is dropped.
   // `texts` and `learned` (those of RowEncoder) are called only when needed, because the texts of a
@@ -53,6 +54,7 @@ class Survey {
   std::optional<int32_t> begin_;  // the token that the tokenizer adds in front of a text (BOS)
   DataKind kind_;
   int64_t sides_;
+  bool labels_are_tokens_;
   DataReport counts_;
   std::map<std::string, bool> is_unknown_;  // the characters looked up so far
 };

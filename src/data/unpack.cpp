@@ -307,7 +307,8 @@ void check_text_column(const RowParser& row, const TextTemplate& text, const std
 }
 
 void check_row(const RowParser& row, const RowEncoder& encoder) {
-  if (encoder.kind() == DataKind::preference || encoder.kind() == DataKind::feedback) {
+  if (encoder.kind() == DataKind::preference || encoder.kind() == DataKind::feedback ||
+      encoder.kind() == DataKind::classification || encoder.kind() == DataKind::pairs) {
     encoder.read(row);
     return;
   }

@@ -23,6 +23,7 @@
 #include "export/new_output.h"
 #include "export/quantised_export.h"
 #include "formats/json_file.h"
+#include "formats/sentence_files.h"
 #include "formats/text_half.h"
 #include "models/build_model.h"
 #include "weights/weight_format.h"
@@ -132,6 +133,8 @@ MergeSources find_merge_sources(const ExportRequest& request, const fs::path& so
   }
   return out;
 }
+
+constexpr int64_t kLongestText = 512;  // of one that becomes a vector; sentence-transformers' usual for a T5
 
 constexpr const char* kAdapterFile = "adapter_model.safetensors";
 
@@ -253,6 +256,9 @@ ExportReport export_merged(const ExportRequest& request, const fs::path& source)
   write_model_config(model.base, output.directory(), model.most_common_dtype(),
                      quantised ? quantised->config_changes() : model.changes);
   copy_companions(model, output.directory());
+  const auto head = score_head_in(model.config);
+  if (head && head->score == RowScore::vector)
+    write_sentence_files(output.directory(), config_size(model.config, "d_model"), kLongestText);
   check_merged(model, from, quantised ? &*quantised : nullptr, output.directory(), report);
   output.complete();
   return report;

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
+#include "trainer/models/score_head.h"
 
 #include "base/foreign_errors.h"
 #include "base/warn_once.h"
@@ -21,16 +24,18 @@ bool same_bytes(const TensorView& a, const TensorView& b) {
   return a.dtype == b.dtype && a.shape == b.shape && std::memcmp(a.data, b.data, a.nbytes) == 0;
 }
 
-// Refuses what no architecture here supports. Transformers stores the head of a classifier under other names.
+// Refuses what no architecture here supports.
 void refuse_other_kinds(const nlohmann::json& config) {
   read_quantization_config(config);
   if (!config.contains("architectures") || !config["architectures"].is_array()) return;
   for (const nlohmann::json& entry : config["architectures"]) {
     const std::string name = entry.is_string() ? entry.get<std::string>() : entry.dump();
-    const bool generates = name.ends_with("ForCausalLM") || name.ends_with("ForConditionalGeneration");
-    if (name.ends_with("EncoderModel") || (name.find("For") != std::string::npos && !generates)) {
+    const bool known = name.ends_with("ForCausalLM") || name.ends_with("ForConditionalGeneration") ||
+                       name.ends_with("ForSequenceClassification") || name.ends_with("T5EncoderModel") ||
+                       name.ends_with("T5ForTokenClassification");
+    if ((name.ends_with("EncoderModel") || name.find("For") != std::string::npos) && !known) {
       throw FormatError(concat("config.json: architectures: '", name,
-                               "' is not supported; only models that generate text are"));
+                               "' is not supported; only models that generate text or classify it are"));
     }
   }
 }
@@ -84,10 +89,35 @@ void name_tied_embedding(const Architecture& architecture, const nlohmann::json&
   weights.file_of.insert(std::move(file));
 }
 
+// Gives the tensors of a model that writes text the names that they have beside a head that scores texts,
+// and drops its own head.
+void name_for_scores(const Architecture& architecture, const ScoreHeadSpec& head, ModelWeights& weights) {
+  const auto erase = [&](const std::string& name) {
+    weights.tensors.erase(name);
+    weights.file_of.erase(name);
+  };
+  erase(kHeadName);
+  if (architecture.embedding != "shared.weight") return;
+  constexpr std::string_view kPrefix = "transformer.";
+  const bool bare = head.encoder_only && head.score != RowScore::tags;  // ...EncoderModel
+  const auto rename = [&](auto& by_name) {
+    std::remove_reference_t<decltype(by_name)> renamed;
+    for (auto& [name, value] : by_name) {
+      const std::string plain = name.starts_with(kPrefix) ? name.substr(kPrefix.size()) : name;
+      if (head.encoder_only && plain.starts_with("decoder.")) continue;
+      renamed[is_of_score_head(plain) || bare ? plain : concat(kPrefix, plain)] = std::move(value);
+    }
+    by_name = std::move(renamed);
+  };
+  rename(weights.tensors);
+  rename(weights.file_of);
+}
+
 }  // namespace
 
 void settle_files(const Architecture& architecture, const std::filesystem::path& directory,
                   nlohmann::json& config, ModelWeights& weights) {
+  if (const auto head = score_head_in(config)) name_for_scores(architecture, *head, weights);
   drop_leftover(directory, config, weights);
   name_tied_embedding(architecture, config, weights);
 }

@@ -20,7 +20,9 @@ std::unique_ptr<Model> build_model(const Architecture& architecture, const nlohm
 
 // Brings what files of other programs say to one form: of a tied embedding that is stored under the head's
 // name only, the name becomes the embedding's; a quantization_config beside weights that are not quantised is
-// dropped, with a warning. Call it first with what the two files of a model hold.
+// dropped, with a warning; with a config.json of a head that scores texts (score_head_keys()), the tensors
+// get the names that they have beside it, and the other head is dropped. Call it first with what the two
+// files of a model hold.
 void settle_files(const Architecture& architecture, const std::filesystem::path& directory,
                   nlohmann::json& config, ModelWeights& weights);
 

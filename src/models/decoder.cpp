@@ -7,8 +7,11 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include "trainer/models/score_head.h"
+
 #include "nn/checkpoint.h"
 #include "nn/made_inputs.h"
+#include "nn/score_head.h"
 #include "ops/dropout.h"
 
 namespace trainer {
@@ -206,7 +209,13 @@ Decoder::Decoder(const nlohmann::json& config, const DecoderConfig& facts, bool 
       head_(body_.embed_tokens.weight, {c_.logit_scale, c_.logit_soft_cap}) {
   if (c_.sliding_rope) sliding_rotary_.emplace(*c_.sliding_rope);
   add(c_.body, body_);
-  if (separate_head || !c_.tied) add("lm_head", head_.own_weight());
+  if (const auto scores = score_head_in(config)) {
+    add("score", head_.score_with({.hidden_size = c_.hidden_size,
+                                   .outputs = scores->outputs(),
+                                   .numbers = scores->score == RowScore::number}));
+  } else if (separate_head || !c_.tied) {
+    add("lm_head", head_.own_weight());
+  }
   assign_names();
 }
 
@@ -291,13 +300,13 @@ at::Tensor Decoder::supervised_states(const MicroBatch& batch, const ForwardCont
 }
 
 void Decoder::untie_head() {
-  if (!head_.tied()) return;
+  if (!head_.tied() || head_.scores() != nullptr) return;
   add("lm_head", head_.own_weight());
   assign_names();
 }
 
 bool Decoder::share_adapter_with_head() {
-  if (!head_.tied()) return false;
+  if (!head_.tied() || head_.scores() != nullptr) return false;
   head_.share_adapter(body_.embed_tokens);
   return true;
 }
@@ -310,7 +319,7 @@ std::vector<Module*> Decoder::blocks() {
 
 std::vector<std::string> Decoder::tied_names() const {
   const std::string embedding = c_.body + ".embed_tokens.weight";
-  if (!head_.tied()) return {embedding};
+  if (!head_.tied() || head_.scores() != nullptr) return {embedding};
   return {embedding, "lm_head.weight"};
 }
 

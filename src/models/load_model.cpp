@@ -23,6 +23,7 @@
 #include "formats/model_limits.h"
 #include "memory/offload.h"
 #include "models/build_model.h"
+#include "models/random_weights.h"
 #include "models/tensor_views.h"
 #include "models/weight_placement.h"
 
@@ -49,7 +50,7 @@ using WeightsInFormat = std::map<std::string, StoredWeight>;  // by name
 // names of ignored tensors. Returns the weights that are stored in a format.
 WeightsInFormat check_tensors(Model& model, const ModelWeights& weights, const Architecture& architecture,
                               const std::filesystem::path& directory, const WeightPlacement& placement,
-                              std::vector<std::string>& ignored) {
+                              bool gets_head, std::vector<std::string>& ignored) {
   WeightsInFormat in_format;
   std::vector<std::string> problems;
   std::map<std::string, bool> wanted;
@@ -65,6 +66,7 @@ WeightsInFormat check_tensors(Model& model, const ModelWeights& weights, const A
         in_format[name] = std::move(*weight);
       return;
     }
+    if (found == weights.tensors.end() && gets_head && is_of_score_head(name)) return;
     if (found == weights.tensors.end()) {
       problems.push_back(concat("missing: ", name, " ", shape_string(parameter.shape)));
     } else if (!is_floating(found->second.dtype)) {
@@ -132,6 +134,7 @@ class WeightLoader {
 
   Weight load(const WeightPlace& place) {
     const std::string stored = stored_name(place.name, model_, weights_);
+    if (!weights_.tensors.contains(stored)) return new_value(place);
     const TensorView& view = weights_.tensors.at(stored);
     const auto bytes = static_cast<int64_t>(view.nbytes);
     const bool as_stored = options_.dtype == at::ScalarType::Undefined;
@@ -150,6 +153,12 @@ class WeightLoader {
   }
 
  private:
+  at::Tensor new_value(const WeightPlace& place) const {
+    report_.new_head = true;
+    const at::Tensor value =
+        initial_score_head(place.name, place.parameter->shape, model_.config(), options_.head->seed);
+    return value.to(options_.device, model_.dtype());
+  }
   at::Tensor dense(const WeightPlace& place, const TensorView& view, at::ScalarType type,
                    std::shared_ptr<const MappedFile> mapping) {
     const bool same_type = scalar_type(view.dtype) == type;
@@ -268,6 +277,18 @@ void lay_side_by_side(Model& model, c10::Device device) {
   }
 }
 
+// Makes config.json that of a model with this head. Stored values for other labels are dropped.
+void give_head(const std::optional<ScoreHeadSpec>& head, nlohmann::json& config, ModelWeights* weights) {
+  if (!head) return;
+  const auto stored = score_head_in(config);
+  const bool same = stored && stored->labels == head->labels && stored->score == head->score;
+  if (weights != nullptr && !same) {
+    std::erase_if(weights->tensors, [](const auto& item) { return is_of_score_head(item.first); });
+    std::erase_if(weights->file_of, [](const auto& item) { return is_of_score_head(item.first); });
+  }
+  config.update(score_head_keys(config, *head));
+}
+
 bool has_weights(const std::filesystem::path& path) {
   return has_entry(path / "model.safetensors") || has_entry(path / "model.safetensors.index.json");
 }
@@ -282,13 +303,15 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const 
   nlohmann::json config = read_model_config(directory);
   const Architecture& architecture = architecture_of(config, directory);
   ModelWeights weights = read_model_weights(directory);
+  give_head(options.head, config, &weights);
   settle_files(architecture, directory, config, weights);
   std::unique_ptr<Model> model =
       build_model(architecture, config, has_separate_head(architecture, config, weights), directory);
   model->set_dtype(options.dtype == at::ScalarType::Undefined ? at::kFloat : options.dtype);
   const WeightPlacement placement(*model, architecture, &weights, options);
   WeightLoader loader(*model, weights,
-                      check_tensors(*model, weights, architecture, directory, placement, seen.ignored),
+                      check_tensors(*model, weights, architecture, directory, placement,
+                                    options.head.has_value(), seen.ignored),
                       options, seen);
   placement.fill([&](const WeightPlace& place) { return loader.load(place); });
   lay_side_by_side(*model, options.device);
@@ -298,12 +321,13 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const 
 
 std::unique_ptr<Model> model_on_meta(const std::filesystem::path& path, at::ScalarType dtype, bool train_all,
                                      const std::optional<Quantisation>& quantise, bool offload_weights,
-                                     int64_t ranks) {
+                                     int64_t ranks, const std::optional<ScoreHeadSpec>& head) {
   nlohmann::json config = read_model_config(path);
   const Architecture& architecture = architecture_of(config, path);
   // If there are weights, they decide; otherwise config.json does.
   std::optional<ModelWeights> weights =
       has_weights(path) ? std::optional(read_model_weights(path)) : std::nullopt;
+  give_head(head, config, weights ? &*weights : nullptr);
   if (weights) settle_files(architecture, path, config, *weights);
   const bool separate_head = weights ? has_separate_head(architecture, config, *weights)
                                      : !config_bool(config, "tie_word_embeddings", true);

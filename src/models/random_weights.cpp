@@ -76,6 +76,18 @@ at::Tensor random_tensor(const std::vector<int64_t>& shape, const Distribution& 
 
 }  // namespace
 
+at::Tensor initial_score_head(const std::string& name, const std::vector<int64_t>& shape,
+                              const nlohmann::json& config, uint64_t seed) {
+  Distribution from;
+  if (!name.ends_with(".bias")) {
+    const bool of_t5 = name.starts_with("classification_head.");
+    from.deviation =
+        of_t5 ? config_double(config, "initializer_factor", 1.0) / std::sqrt(static_cast<double>(shape.at(1)))
+              : config_double(config, "initializer_range", 0.02);
+  }
+  return random_tensor(shape, from, derive(derive(seed, "weights"), name));
+}
+
 void write_random_model(const fs::path& from, const fs::path& to, uint64_t seed) {
   const nlohmann::json config = read_model_config(from);
   const std::unique_ptr<Model> model = model_on_meta(from, at::kFloat, /*train_all=*/true);

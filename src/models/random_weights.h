@@ -3,6 +3,11 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <nlohmann/json.hpp>
 
 namespace trainer {
 
@@ -13,5 +18,9 @@ namespace trainer {
 // T5, mT5, UMT5: normal, with the deviations of T5PreTrainedModel._init_weights (Raffel et al. leave out the
 // scale of attention, and put it here). Decoders: normal with initializer_range; biases 0, norms 1.
 void write_random_model(const std::filesystem::path& from, const std::filesystem::path& to, uint64_t seed);
+
+// Returns the first values of a head that scores texts, fp32, as Transformers draws them.
+at::Tensor initial_score_head(const std::string& name, const std::vector<int64_t>& shape,
+                              const nlohmann::json& config, uint64_t seed);
 
 }  // namespace trainer

@@ -24,8 +24,8 @@ static auto decoder(DecoderConfig (*family)(const nlohmann::json&)) {
 
 const std::vector<Architecture>& architectures() {
   static const std::vector<std::string> t5_extras{
-      R"((encoder|decoder)\.embed_tokens\.weight)",
-      R"(decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight)",
+      R"((transformer\.)?(encoder|decoder)\.embed_tokens\.weight)",
+      R"((transformer\.)?decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight)",
       R"(lm_head\.weight)"};
   // The head of further tokens, and the vision tower, which Transformers leaves out of a text model, too.
   static const std::vector<std::string> qwen3_5_extras{R"(.*\.rotary_emb\.inv_freq)", R"(lm_head\.weight)",

@@ -8,9 +8,14 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include "trainer/formats/model_directory.h"
+#include "trainer/models/score_head.h"
+
 #include "base/random.h"
+#include "models/t5_encoder.h"
 #include "nn/checkpoint.h"
 #include "nn/made_inputs.h"
+#include "nn/score_head.h"
 #include "ops/dropout.h"
 #include "ops/t5_attention.h"
 
@@ -173,12 +178,22 @@ T5::T5(const nlohmann::json& config, bool separate_head)
       encoder_(c_, false),
       decoder_(c_, true),
       head_(shared_.weight, {c_.scale_outputs ? std::pow(static_cast<double>(c_.d_model), -0.5) : 1.0}) {
-  add("shared", shared_);
+  const auto scores = score_head_in(config);
+  if (scores) prefix_ = "transformer.";
+  add(prefix_ + "shared", shared_);
   encoder_.add("embed_tokens", encoder_embed_);
   decoder_.add("embed_tokens", decoder_embed_);
-  add("encoder", encoder_);
-  add("decoder", decoder_);
-  if (separate_head) add("lm_head", head_.own_weight());
+  add(prefix_ + "encoder", encoder_);
+  add(prefix_ + "decoder", decoder_);
+  if (scores) {
+    add("classification_head", head_.score_with({.hidden_size = c_.d_model,
+                                                 .outputs = scores->outputs(),
+                                                 .numbers = scores->score == RowScore::number,
+                                                 .two_layers = true,
+                                                 .dropout = config_double(config, "classifier_dropout", 0)}));
+  } else if (separate_head) {
+    add("lm_head", head_.own_weight());
+  }
   assign_names();
 }
 
@@ -211,7 +226,7 @@ bool T5::packs_on_gpu() const {
 }
 
 void T5::untie_head() {
-  if (!head_.tied()) return;
+  if (!head_.tied() || head_.scores() != nullptr) return;
   add("lm_head", head_.own_weight());
   assign_names();
 }
@@ -224,10 +239,16 @@ std::vector<Module*> T5::blocks() {
   return all;
 }
 
+CollateOptions T5::collate_options() const {
+  return {.pad_id = c_.pad_id,
+          .decoder_start_id = c_.decoder_start_id,
+          .targets_are_sources = head_.scores() != nullptr};
+}
+
 std::vector<std::string> T5::tied_names() const {
-  std::vector<std::string> names{"shared.weight", "encoder.embed_tokens.weight",
-                                 "decoder.embed_tokens.weight"};
-  if (head_.tied()) names.push_back("lm_head.weight");
+  std::vector<std::string> names{prefix_ + "shared.weight", prefix_ + "encoder.embed_tokens.weight",
+                                 prefix_ + "decoder.embed_tokens.weight"};
+  if (head_.tied() && head_.scores() == nullptr) names.push_back("lm_head.weight");
   return names;
 }
 
@@ -254,6 +275,8 @@ Encoded T5::encode(const MicroBatch& batch, const ForwardContext& context, int64
 }
 
 std::unique_ptr<Model> make_t5(const nlohmann::json& config, bool separate_head) {
+  const auto scores = score_head_in(config);
+  if (scores && scores->encoder_only) return std::make_unique<T5Encoder>(config, *scores);
   return std::make_unique<T5>(config, separate_head);
 }
 

@@ -195,7 +195,7 @@ class T5 : public Model {
   int64_t vocab_size() const override { return shared_.weight.shape[0]; }
   void untie_head() override;
   std::vector<std::string> default_lora_targets() const override { return {"q", "v"}; }
-  CollateOptions collate_options() const override { return {true, c_.pad_id, c_.decoder_start_id}; }
+  CollateOptions collate_options() const override;
   std::vector<std::string> tied_names() const override;
   bool packs_on_gpu() const override;
   bool has_dropout() const override { return true; }
@@ -209,6 +209,7 @@ class T5 : public Model {
   Encoded encode(const MicroBatch& batch, const ForwardContext& context, int64_t recompute) const;
 
   T5Config c_;
+  std::string prefix_;  // of the names of all but the head: "transformer." beside one that scores texts
   Embedding shared_;
   Embedding encoder_embed_, decoder_embed_;  // each stack's embed_tokens: uses shared's table
   T5Stack encoder_, decoder_;

@@ -5,9 +5,19 @@
 #include "base/random.h"
 #include "nn/embedding.h"
 #include "nn/few_rows_linear.h"
+#include "nn/score_head.h"
 #include "ops/dropout.h"
 
 namespace trainer {
+
+OutputHead::OutputHead(Parameter& embedding, const OutputHeadFacts& facts)
+    : embedding_(&embedding), facts_(facts) {}
+OutputHead::~OutputHead() = default;
+
+Module& OutputHead::score_with(const ScoreHeadFacts& facts) {
+  scores_ = std::make_unique<ScoreHead>(facts);
+  return *scores_;
+}
 
 Linear& OutputHead::own_weight() {
   linear_.emplace(embedding_->shape[1], embedding_->shape[0], false);
@@ -24,6 +34,7 @@ std::vector<Parameter*> OutputHead::tables() {
 
 at::Tensor OutputHead::states(const at::Tensor& hidden, const at::Tensor& row_keys,
                               const ForwardContext& context) const {
+  if (scores_) return scores_->states(hidden, row_keys, context);
   const at::Tensor scaled = facts_.scale == 1.0 ? hidden : hidden * facts_.scale;
   if (shares_adapter()) {  // the head's A is the transposed B of the embedding
     const Embedding::Lora& lora = *shared_->lora;
@@ -41,6 +52,7 @@ at::Tensor OutputHead::states(const at::Tensor& hidden, const at::Tensor& row_ke
 }
 
 at::Tensor OutputHead::weight(at::ScalarType type) const {
+  if (scores_) return scores_->weight();
   if (shares_adapter()) return at::cat({embedding_->as(type), shared_->lora->a.as(type).t()}, 1);
   if (tied()) return embedding_->as(type);
   if (!linear_->lora) return linear_->weight.as(type);
@@ -50,6 +62,7 @@ at::Tensor OutputHead::weight(at::ScalarType type) const {
 }
 
 at::Tensor OutputHead::logits(const at::Tensor& states, const at::Tensor& weight) const {
+  if (scores_) return scores_->outputs(states, weight);
   return capped(at::linear(states, weight).to(at::kFloat));
 }
 
@@ -66,6 +79,7 @@ at::Tensor OutputHead::capped(const at::Tensor& logits) const {
 
 LossSum OutputHead::loss(const at::Tensor& states, const at::Tensor& labels, LossOptions options,
                          const at::Tensor& row_weights) const {
+  if (scores_) return scores_->loss(states, labels, options, row_weights);
   options.soft_cap = facts_.soft_cap;
   return linear_cross_entropy(states, weight(states.scalar_type()), labels, options, row_weights);
 }

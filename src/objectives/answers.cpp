@@ -32,6 +32,7 @@ double derivative_of_sigmoid(double x) { return sigmoid(x) * sigmoid(-x); }
 
 // Of log-probabilities against those of the reference, or of log-probabilities alone.
 AnswersLoss::Slopes AnswersLoss::of_pair(double chosen, double rejected) const {
+  if (config_.name == "reward") return of_rewards(chosen, rejected);
   const double beta = config_.beta;
   if (config_.name == "orpo") return of_odds(chosen, rejected);
   if (config_.name == "ipo") {  // Azar et al. 2023, eq. 17
@@ -70,6 +71,14 @@ AnswersLoss::Slopes AnswersLoss::of_odds(double chosen, double rejected) const {
   return {-config_.beta * log_sigmoid(ratio), slope / rest_of_chosen, -slope / rest_of_rejected};
 }
 
+// Bradley and Terry's model of pairs (Ouyang et al. 2022, eq. 1); with a weight on the sum of the two, which
+// keeps rewards around 0 (Eisenstein et al. 2023).
+AnswersLoss::Slopes AnswersLoss::of_rewards(double chosen, double rejected) const {
+  const double difference = chosen - rejected, sum = chosen + rejected,
+               c = config_.center_rewards_coefficient, slope = sigmoid(-difference);
+  return {-log_sigmoid(difference) + c * sum * sum, -slope + 2 * c * sum, slope + 2 * c * sum};
+}
+
 bool AnswersLoss::per_token() const {
   if (config_.name == "orpo" || config_.name == "simpo") return true;
   return config_.length_normalised.of(config_.name == "ipo");
@@ -90,7 +99,8 @@ std::array<double, 2> AnswersLoss::slopes(const AnswersOfRow& row, double kl, An
   const bool means = per_token() && (config_.name == "orpo" || config_.name == "simpo");
   std::array<double, 2> rewards{}, logps{};
   for (size_t side = 0; side < 2; side++) {
-    rewards[side] = config_.beta * whole[side] * (means ? per[side] : 1);
+    const double beta = config_.row_score() == RowScore::answer ? 1.0 : config_.beta;
+    rewards[side] = beta * whole[side] * (means ? per[side] : 1);
     logps[side] = row.policy[side] * (means ? per[side] : 1);
   }
   using S = AnswerSums;
@@ -139,6 +149,7 @@ Means AnswersLoss::means(const AnswerSums& sums, double kl) const {
     means.emplace_back("reward_margin", sums[S::chosen_reward] / sums[S::chosen] -
                                             sums[S::rejected_reward] / sums[S::rejected]);
   add("reward_accuracy", S::right, S::rows);
+  if (config_.row_score() == RowScore::answer) return means;
   add("logps_chosen", S::chosen_logps, S::chosen);
   add("logps_rejected", S::rejected_logps, S::rejected);
   if (config_.judges()) means.emplace_back("kl", kl);

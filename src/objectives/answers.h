@@ -1,5 +1,5 @@
 // Losses that compare the answers of a row, or judge them: functions of the log-probabilities of whole
-// answers.
+// answers. Of objective.name: reward, they are what a head gives each answer instead.
 //
 // The gradient of such a loss L is the sum over answers of dL/ds times that of s, the log-probability of the
 // answer. dL/ds follows on the host, in fp64, from the s of a row alone (kto: and of a mean over the
@@ -68,6 +68,7 @@ class AnswersLoss {
   };
   Slopes of_pair(double chosen, double rejected) const;
   Slopes of_odds(double chosen, double rejected) const;
+  Slopes of_rewards(double chosen, double rejected) const;
   std::array<double, 2> judged(const AnswersOfRow& row, double kl, AnswerSums& sums) const;
   bool per_token() const;
 

@@ -164,8 +164,12 @@ void show_evaluation(const Values& values) {
       .add("token accuracy %.2f %%", number(values, "eval_token_accuracy"), 100, 2)
       .add("reward accuracy %.2f %%", number(values, "eval_reward_accuracy"), 100, 2)
       .add("margin %.4f", number(values, "eval_reward_margin"), 1, 2)
+      .add("accuracy %.2f %%", number(values, "eval_accuracy"), 100, 2)
+      .add("mean error %.4g", number(values, "eval_mae"), 1, 2)
+      .add("pearson %.4f", number(values, "eval_pearson"), 1, 2)
       .count(number(values, "eval_samples"), "samples", 4)
       .duration("in ", number(values, "eval_seconds"));
+  if (values.contains("eval_confusion")) line.add("f1 %.2f %%", number(values, "eval_f1"), 100, 2);
   line.log();
   if (values.contains("eval_generated_samples")) show_scores(values);
 }

@@ -11,6 +11,7 @@
 #include "trainer/text/tokenizer.h"
 
 #include "formats/json_file.h"
+#include "formats/sentence_files.h"
 #include "formats/text_half.h"
 #include "models/tensor_views.h"
 #include "run/run_state.h"
@@ -29,6 +30,7 @@ void save_adapter(const SavedWeights& weights, const AdapterConfig& config, cons
   }
   std::map<std::string, std::string> metadata;
   if (!trained_on.empty()) metadata[kTrainedOn] = trained_on;
+  if (weights.head) metadata[kScoreHead] = score_head_text(*weights.head);
   write_adapter_weights(directory, views, metadata);
   write_adapter_config(directory, config);
 }
@@ -59,6 +61,7 @@ SavedWeights Artefacts::weights(Model& model) const {
   SavedWeights weights;
   weights.dtype = file_dtype(model.dtype());
   weights.config_changes = nlohmann::ordered_json::object();
+  if (model.head().scores() != nullptr) weights.head = score_head_in(model.config());
   if (adapter) {
     weights.tensors = adapter_tensors(model);
     return weights;
@@ -68,6 +71,10 @@ SavedWeights Artefacts::weights(Model& model) const {
   });
   if (model.config().value("vocab_size", int64_t{0}) != model.vocab_size())
     weights.config_changes["vocab_size"] = model.vocab_size();
+  if (weights.head) {
+    const nlohmann::json keys = score_head_keys(model.config(), *weights.head);
+    for (const auto& [key, value] : keys.items()) weights.config_changes[key] = value;
+  }
   weights.config_changes["quantization_config"] = nullptr;  // of a base that is not quantised: a leftover
   return weights;
 }
@@ -80,6 +87,8 @@ void Artefacts::save(const SavedWeights& weights, const fs::path& directory) con
   } else {
     save_whole(weights, base, directory);
     copy_files_of_other_half(base, directory);
+    if (weights.head && weights.head->score == RowScore::vector)
+      write_sentence_files(directory, config_size(read_model_config(base), "d_model"), max_length);
   }
   std::vector<std::string> written = copy_companion_files(base, directory);
   const auto add = [&](const std::vector<std::string>& names) {

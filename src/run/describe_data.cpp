@@ -26,6 +26,17 @@ void write_rows(const Dataset& data, std::ostream& out) {
   });
 }
 
+// A label is no token: its name stands where a target would.
+SampleView view_of_scored(const Dataset& train, int64_t index, int64_t side, const Tokenizer& tokenizer) {
+  Sample sample = train.sample(index, side);
+  sample.labels.assign(sample.input_ids.size(), kIgnore);
+  sample.weights.clear();
+  SampleView view = view_of(sample, /*encoder_decoder=*/false, train.origin(index), tokenizer);
+  view.supervised_tokens = 1;
+  if (train.sides() == 1) view.target.push_back({train.texts(index).target, true, 1.0f});
+  return view;
+}
+
 }  // namespace
 
 RunDataReport describe_data(const Config& config, const Dataset& train, const Dataset* eval,
@@ -52,7 +63,9 @@ RunDataReport describe_data(const Config& config, const Dataset& train, const Da
     const int64_t index = order.index_at(i);
     for (int64_t side = 0; side < train.sides(); side++)
       report.samples.push_back(
-          view_of(train.sample(index, side), encoder_decoder, train.origin(index), tokenizer));
+          config.objective.row_score() == RowScore::none
+              ? view_of(train.sample(index, side), encoder_decoder, train.origin(index), tokenizer)
+              : view_of_scored(train, index, side, tokenizer));
   }
   return report;
 }

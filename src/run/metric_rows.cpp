@@ -54,6 +54,11 @@ MetricRow evaluation_row(const RunPosition& position, const EvaluationResult& re
   MetricRow row{"eval", {{"step", position.step}, {"epoch", epoch_of(position)}, {"eval_loss", result.loss}}};
   if (result.of_tokens) row.values["eval_perplexity"] = std::exp(result.loss);
   for (const auto& [name, value] : result.terms) row.values["eval_" + name] = value;
+  if (result.confusion) {
+    row.values["eval_classes"] = result.confusion->classes;
+    row.values["eval_confusion"] = result.confusion->rows;
+    row.values["eval_class_f1"] = result.confusion->f1;
+  }
   row.values["eval_samples"] = result.samples;
   row.values["eval_supervised_tokens"] = result.supervised_tokens;
   row.values["eval_seconds"] = seconds;

@@ -73,7 +73,50 @@ bool widens_exactly(const std::filesystem::path& model) {
   });
 }
 
+// A head that scores texts teaches nothing to write.
+void refuse_other_head(const Model& model, const Config& config) {
+  if (model.head().scores() == nullptr || config.objective.row_score() != RowScore::none) return;
+  throw ConfigError(
+      concat("model.path: ", config.model.path,
+             " scores texts (ForSequenceClassification) and writes none, and objective.name is ",
+             config.objective.name, "; set it to classification, regression or reward"));
+}
+
 }  // namespace
+
+std::string objective_of(RowScore score) {
+  switch (score) {
+    case RowScore::label:
+      return "classification";
+    case RowScore::number:
+      return "regression";
+    case RowScore::answer:
+      return "reward";
+    case RowScore::tags:
+      return "token_classification";
+    case RowScore::vector:
+      return "embedding";
+    case RowScore::none:
+      break;
+  }
+  return "sft";
+}
+
+void settle_head(Config& config) {
+  const RowScore score = config.objective.row_score();
+  if (score == RowScore::none || is_adapter_directory(config.model.path)) return;
+  const bool goes_on = config.lora && !config.lora->adapter.empty();
+  const auto head =
+      goes_on ? score_head_of(config.lora->adapter) : score_head_in(read_model_config(config.model.path));
+  if (!head) return;
+  if (head->encoder_only && score == RowScore::answer)
+    throw ConfigError(concat("model.path: ", config.model.path,
+                             " is an encoder alone, and objective.name: reward needs a decoder, or a T5 with "
+                             "both halves"));
+  config.model.encoder_only = config.model.encoder_only || head->encoder_only;
+  const bool has_classes = head->score == score && (score == RowScore::label || score == RowScore::tags);
+  if (has_classes && config.objective.labels.empty()) config.data.labels.classes = head->labels;
+}
 
 std::unique_ptr<Tokenizer> load_run_tokenizer(const Config& config) {
   const Progress shown("reading the tokenizer");
@@ -93,17 +136,28 @@ Prepared prepare_model(const Config& config, const Tokenizer& tokenizer, at::Dev
   verify_model_files(config.model.path);
   if (config.lora && !config.lora->adapter.empty()) verify_model_files(config.lora->adapter);
   Prepared out;
+  std::optional<ScoreHeadSpec> head = score_head_for(config);
+  if (head) {
+    const auto pad = tokenizer.pad_id() ? tokenizer.pad_id() : tokenizer.eos_id();
+    head->pad_id = pad.value_or(-1);
+  }
   LoadReport report;
   const at::ScalarType dtype = choose_dtype(config.model, device);
   LoadOptions options{device, dtype, /*train_all=*/!config.lora, quantisation_of(config),
                       config.memory.offload.weights};
+  options.head = head;
   if (shards_weights(config, ranks.count())) {
     options.rank = ranks.rank();
     options.ranks = ranks.count();
   }
   out.model = load_model(config.model.path, options, &report);
   out.artefacts.came_as = types_that_came(config, report);
+  refuse_other_head(*out.model, config);
   log::info(report.line());
+  if (report.new_head)
+    log::info(concat(
+        "the head begins anew, with ",
+        head->outputs() == 1 ? "1 output" : concat(head->outputs(), " classes: ", join_some(head->labels))));
   log::debug(report.details());
   if (report.format != nullptr && report.format->bits <= 4) warn_of_small_model(*out.model, *report.format);
   if (report.format != nullptr) {
@@ -113,6 +167,7 @@ Prepared prepare_model(const Config& config, const Tokenizer& tokenizer, at::Dev
   if (!report.ignored.empty()) log::info("weights: ignored as superfluous: " + join_some(report.ignored));
   log::debug("no KV cache is made in training, whatever use_cache in config.json says");
   out.artefacts.base = config.model.path;
+  out.artefacts.max_length = config.data.max_length;
   out.artefacts.tokenizer = tokenizer_directory(config);
   out.artefacts.added_tokens = config.model.add_tokens;
   if (options.quantise) out.artefacts.trained_on = trained_on(*options.quantise);

@@ -54,6 +54,14 @@ struct OpenModel {
 // in place of the one that it names; empty: that one.
 OpenModel open_model(const ModelConfig& config, at::Device device, const std::filesystem::path& base = {});
 
+// Returns the value of objective.name that trains such a head.
+std::string objective_of(RowScore score);
+
+// Completes a configuration whose objective is a head that scores texts by what the model, or the adapter
+// that is trained further, has of one: its classes, unless objective.labels names others; and that it is an
+// encoder alone.
+void settle_head(Config& config);
+
 // Throws FormatError when the tokenizer produces ids that the model has no embedding for.
 void check_vocabulary(const Tokenizer& tokenizer, const Model& model, const std::string& path);
 

@@ -20,6 +20,7 @@
 #include "run/run_model.h"
 #include "run/run_plan.h"
 #include "run/saved_splits.h"
+#include "training/prepare_model.h"
 
 namespace trainer {
 namespace {
@@ -33,6 +34,7 @@ Config as_it_began(const Config& asked, const Resumption& start) {
   const auto saved = start.position.fixed.find("model.dtype");
   if (asked.model.dtype == ModelDtype::automatic && saved != start.position.fixed.end())
     config.model.dtype = saved->second == "fp32" ? ModelDtype::fp32 : ModelDtype::bf16;
+  settle_head(config);
   return config;
 }
 
@@ -159,14 +161,19 @@ auto made_by_first_rank_first(const Ranks& ranks, const Make& make) {
 }
 
 // From config.json alone.
-bool is_encoder_decoder(const std::string& model) {
-  return model_on_meta(model, at::kFloat, /*train_all=*/false)->encoder_decoder();
+bool is_encoder_decoder(const Config& config) {
+  return model_on_meta(config.model.path, at::kFloat, /*train_all=*/false, std::nullopt,
+                       /*offload_weights=*/false, /*ranks=*/1, score_head_for(config))
+      ->encoder_decoder();
 }
 
-Dataset open_train_data(const Config& config, const Tokenizer& tokenizer, bool encoder_decoder,
+// The classes that it finds, and what they weigh, are those of the evaluation and the model, too.
+Dataset open_train_data(Config& config, const Tokenizer& tokenizer, bool encoder_decoder,
                         const Ranks& ranks) {
-  return made_by_first_rank_first(ranks,
-                                  [&] { return Dataset::open_train(config, tokenizer, encoder_decoder); });
+  Dataset train = made_by_first_rank_first(
+      ranks, [&] { return Dataset::open_train(config, tokenizer, encoder_decoder); });
+  if (config.objective.classifies()) config.data.labels = train.labels();
+  return train;
 }
 
 std::optional<Dataset> open_eval_data(const Config& config, const Tokenizer& tokenizer, bool encoder_decoder,
@@ -203,7 +210,7 @@ RunParts::RunParts(const Config& from_user, OutputDirectory& output_directory, c
       lease(take_device(asked, place, ranks)),
       device(lease.device),
       tokenizer(load_run_tokenizer(asked)),
-      encoder_decoder(is_encoder_decoder(asked.model.path)),
+      encoder_decoder(is_encoder_decoder(asked)),
       train(open_train_data(asked, *tokenizer, encoder_decoder, ranks)),
       lengths(sample_lengths(train, device.type())),
       eval(open_eval_data(asked, *tokenizer, encoder_decoder, ranks)),

@@ -198,7 +198,8 @@ void History::restore(nlohmann::ordered_json rows, const RunPosition& position) 
 BestMetric::BestMetric(const TrainingConfig& config, const std::string& data)
     : metric_(with_prefix(config.metric_for_best_model)),
       data_(data),
-      lower_is_better_(metric_ == "eval_loss" || metric_ == "eval_perplexity" || metric_ == "eval_ter"),
+      lower_is_better_(metric_ == "eval_loss" || metric_ == "eval_perplexity" || metric_ == "eval_ter" ||
+                       metric_ == "eval_mae"),
       patience_(config.early_stopping_patience) {}
 
 bool BestMetric::add(const MetricRow& evaluation) {

@@ -14,6 +14,7 @@
 #include "base/progress.h"
 #include "objectives/objective.h"
 #include "training/evaluate_answers.h"
+#include "training/evaluate_labels.h"
 #include "training/oom_recovery.h"
 #include "training/placement.h"
 
@@ -22,7 +23,7 @@ namespace trainer {
 CutLimits cut_limits(const Config& config, bool encoder_decoder, int64_t batch_size) {
   const DataConfig& data = config.data;
   CutLimits limits{config.training.micro_batching, batch_size,
-                   encoder_decoder ? data.max_source_length : data.max_length, data.max_target_length};
+                   encoder_decoder ? data.max_source_length : data.max_length, config.max_target_length()};
   limits.packing = data.packs();
   return limits;
 }
@@ -34,6 +35,7 @@ CollateOptions collate_options(const Config& config, const Model& model) {
 }
 
 void settle_packing(Config& config, const Model& model, at::DeviceType device) {
+  if (!model.packs()) config.data.packing = false;
   const bool packs = device == at::kCPU || model.packs_on_gpu();
   if (config.data.packing.is_automatic() && !packs) config.data.packing = false;
 }
@@ -154,6 +156,13 @@ ShareOfEvaluation evaluate_share(const Model& model, const Dataset& dataset, con
 EvaluationResult evaluate(Model& model, const Dataset& dataset, const Config& config, at::Device device,
                           BatchBudget& budget, const RecoveryListener& listener,
                           const std::function<void()>& between, const Ranks& ranks) {
+  if (config.objective.row_score() != RowScore::none && model.head().scores() == nullptr)
+    throw ConfigError(concat("objective.name: ", config.objective.name,
+                             ": this model has no head that scores texts; it writes them"));
+  if (config.objective.embeds())
+    return evaluate_vectors(model, dataset, config, device, budget, listener, between, ranks);
+  if (config.objective.classifies())
+    return evaluate_labels(model, dataset, config, device, budget, listener, between, ranks);
   if (config.objective.compares())
     return evaluate_answers(model, dataset, config, device, budget, listener, between, ranks);
   const std::unique_ptr<Objective> objective = make_objective(config);

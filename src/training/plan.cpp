@@ -186,9 +186,9 @@ void run_evaluation(const Config& config, const Model& model, const SampleLength
 PlannedStep run_step(const Config& asked, const std::filesystem::path& path, const PlanTarget& target,
                      const OptimizerFactory& optimizer) {
   std::optional<InPhase> phase(MemoryPhase::weights);
-  const std::unique_ptr<Model> model =
-      model_on_meta(path, target.dtype, /*train_all=*/!asked.lora, quantisation_of(asked),
-                    asked.memory.offload.weights, shards_weights(asked, target.ranks) ? target.ranks : 1);
+  const std::unique_ptr<Model> model = model_on_meta(
+      path, target.dtype, /*train_all=*/!asked.lora, quantisation_of(asked), asked.memory.offload.weights,
+      shards_weights(asked, target.ranks) ? target.ranks : 1, score_head_for(asked));
   Config config = asked;
   settle_packing(config, *model, target.device);
   const auto added = static_cast<int64_t>(config.model.add_tokens.size());

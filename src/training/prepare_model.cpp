@@ -48,6 +48,20 @@ std::optional<Quantisation> quantisation_of(const Config& config) {
   return out;
 }
 
+std::optional<ScoreHeadSpec> score_head_for(const Config& config) {
+  const RowScore score = config.objective.row_score();
+  if (score == RowScore::none) return std::nullopt;
+  ScoreHeadSpec head{.score = score, .labels = {"LABEL_0"}, .seed = static_cast<uint64_t>(config.seed)};
+  head.encoder_only = config.model.encoder_only || score == RowScore::tags || score == RowScore::vector;
+  if (score == RowScore::vector) head.labels.clear();
+  if (score != RowScore::label && score != RowScore::tags) return head;
+  const std::vector<std::string>& of_data = config.data.labels.classes;
+  head.labels = !of_data.empty()                   ? of_data
+                : !config.objective.labels.empty() ? config.objective.labels
+                                                   : std::vector<std::string>{"LABEL_0", "LABEL_1"};
+  return head;
+}
+
 bool shards_weights(const Config& config, int64_t ranks) {
   return ranks > 1 && config.parallel.shard == Shard::all;
 }

@@ -26,6 +26,10 @@ std::optional<AdapterConfig> prepare_for_training(Model& model, const Config& co
 // the adapter stay dense.
 std::optional<Quantisation> quantisation_of(const Config& config);
 
+// Returns the head that scores texts which the objective needs; nullopt for one that learns to write them.
+// Its labels are those of the data, once they are known.
+std::optional<ScoreHeadSpec> score_head_for(const Config& config);
+
 // Returns whether the weights of blocks are sharded among so many ranks (parallel.shard: all).
 bool shards_weights(const Config& config, int64_t ranks);
 

@@ -52,7 +52,7 @@ RankTraffic rank_traffic(const Config& config, const std::filesystem::path& path
   const bool with_weights = shards_weights(config, target.ranks);
   const std::unique_ptr<Model> model =
       model_on_meta(path, target.dtype, /*train_all=*/!config.lora, quantisation_of(config),
-                    config.memory.offload.weights, with_weights ? target.ranks : 1);
+                    config.memory.offload.weights, with_weights ? target.ranks : 1, score_head_for(config));
   const auto added = static_cast<int64_t>(config.model.add_tokens.size());
   const int64_t rows = target.vocab_rows > 0 ? target.vocab_rows : model->vocab_size() + added;
   prepare_for_training(*model, config, rows, at::kMeta);

@@ -8,6 +8,7 @@
 #include "trainer/data/batching.h"
 #include "trainer/models/load_model.h"
 
+#include "training/prepare_model.h"
 #include "training/rank_traffic.h"
 
 namespace trainer {
@@ -65,7 +66,9 @@ const PlanChoice& Planner::as_configured() {
 
 const Planner::ModelShape& Planner::shape() {
   if (shape_) return *shape_;
-  const std::unique_ptr<Model> model = model_on_meta(model_, target_.dtype, /*train_all=*/false);
+  const std::unique_ptr<Model> model =
+      model_on_meta(model_, target_.dtype, /*train_all=*/false, std::nullopt,
+                    /*offload_weights=*/false, /*ranks=*/1, score_head_for(config_));
   int64_t weights = 0;
   model->for_each_parameter(
       [&](const std::string&, const Parameter& parameter) { weights += parameter.numel(); });

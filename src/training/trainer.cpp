@@ -25,10 +25,12 @@
 #include "objectives/answers.h"
 #include "objectives/objective.h"
 #include "optim/state_memory.h"
+#include "training/evaluate_labels.h"
 #include "training/gradient_sums.h"
 #include "training/oom_recovery.h"
 #include "training/placement.h"
 #include "training/step_of_answers.h"
+#include "training/step_of_vectors.h"
 
 namespace trainer {
 namespace {
@@ -91,6 +93,7 @@ StepResult Trainer::step(const EffectiveBatch& given, const StepCuts* replay) {
   result.learning_rate = schedule_.learning_rate(steps_);
   OomRecovery recovery(recovery_options(""));
   if (answers_loss_) prepare_answers(given, recovery);
+  if (config_.objective.embeds()) prepare_vectors(given, recovery);
   const EffectiveBatch& batch = answers_ ? answers_->batch : given;
   MicroBatchSplit split = first_split(batch, replay);
   const TermSums sums =
@@ -152,6 +155,8 @@ void Trainer::answer_thrashing(const EffectiveBatch& batch, MicroBatchSplit spli
 
 void Trainer::rehearse(const EffectiveBatch& batch) {
   answers_.reset();
+  if (config_.objective.embeds())
+    vectors_ = std::make_unique<StepOfVectors>(config_.objective.similarity_scale, batch);
   OomRecovery recovery(recovery_options("memory test"));
   MicroBatchSplit split = first_split(batch, nullptr);
   run_on_all_ranks(model_, ranks_, [&] {
@@ -221,6 +226,14 @@ TermSums Trainer::run_passes(const EffectiveBatch& batch, const MicroBatchSplit&
       at::full({}, mean_of(1.0, normaliser), at::TensorOptions().device(device_).dtype(at::kFloat));
   TermSums sums(*objective_, Pass::training, device_);
   if (answers_) answers_->sums = {};
+  if (vectors_ && !vectors_->has_compared() && split.micro_batches.size() > 1) {
+    const at::NoGradGuard no_grad;
+    ForwardContext before = context;
+    before.kept_inputs = nullptr;
+    const auto found = scores_of_split({model_, config_, device_, before}, batch, split, at);
+    if (!device_.is_meta()) vectors_->compare(found);
+    at = {0, "forward"};
+  }
   const int64_t count = std::ssize(split.micro_batches);
   const size_t last = last_with_labels(batch, split);
   Progress shown(count > 1 ? "micro-batches" : "one micro-batch", count > 1 ? count : 0);
@@ -241,6 +254,7 @@ TermSums Trainer::run_passes(const EffectiveBatch& batch, const MicroBatchSplit&
 Trainer::Begun Trainer::forward(MicroBatch micro, const ForwardContext& context,
                                 const std::vector<int64_t>& slots, const at::Tensor& seed) {
   if (answers_) return begin_with_answers(std::move(micro), context, slots);
+  if (vectors_) return begin_with_vectors(micro, context, slots);
   LossSum out = model_.loss(micro, context, objective_->options(Pass::training));
   return {out.loss, seed, out};
 }

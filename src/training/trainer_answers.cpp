@@ -29,6 +29,7 @@ bool all_kept(const EffectiveBatch& batch) {
 
 // Whether the head's weight gets gradients, or a part of it. An embedding that is trained counts, too.
 bool trains_head(Model& model) {
+  if (model.head().scores() != nullptr) return false;  // its rewards are differentiable in all weights
   const std::vector<Parameter*> tables = model.vocabulary();
   if (model.head().shares_adapter() ||
       std::ranges::any_of(tables, [](const Parameter* table) { return table->trained(); }))

@@ -17,6 +17,7 @@
 #include "training/gradient_sums.h"
 #include "training/oom_recovery.h"
 #include "training/placement.h"
+#include "training/step_of_vectors.h"
 
 namespace trainer {
 namespace {
@@ -124,6 +125,11 @@ at::Tensor Trainer::read_loss_and_norm(const EffectiveBatch& batch, const TermSu
   result.terms.erase(result.terms.begin());
   result.grad_norm = read[terms];
   if (answers_) report_answers(result);
+  if (vectors_ && vectors_->has_compared()) {
+    result.terms = vectors_->means();
+    result.loss = result.terms.front().second;
+    result.terms.erase(result.terms.begin());
+  }
   return norm;
 }
 

@@ -44,7 +44,7 @@ std::vector<int64_t> portions(int64_t total, int64_t samples, int64_t longest) {
 EffectiveBatch worst_packed_pairs(const Config& config, int64_t source, int64_t target, int64_t effective) {
   const int64_t batch_size = config.training.batch_size;
   const int64_t sources = batch_size * config.data.max_source_length,
-                targets = batch_size * config.data.max_target_length;
+                targets = batch_size * config.max_target_length();
   EffectiveBatch batch;
   if (effective * source <= sources && effective * target <= targets) {
     batch.samples.assign(static_cast<size_t>(effective), sample_of(source, target));
@@ -111,11 +111,13 @@ void add_room_of_flash_attention(EffectiveBatch& batch, int64_t rows, int64_t to
 
 }  // namespace
 
-EffectiveBatch worst_batch(const Config& config, bool encoder_decoder, const SampleLengths& lengths,
-                           int64_t ranks, c10::DeviceType device) {
+namespace {
+
+EffectiveBatch worst_of_tokens(const Config& config, bool encoder_decoder, const SampleLengths& lengths,
+                               int64_t ranks, c10::DeviceType device) {
   const DataConfig& data = config.data;
   const int64_t source_allowed = encoder_decoder ? data.max_source_length : data.max_length;
-  const int64_t target_allowed = encoder_decoder ? data.max_target_length : data.max_length;
+  const int64_t target_allowed = encoder_decoder ? config.max_target_length() : data.max_length;
   const int64_t source = longest_of(lengths.source, source_allowed);
   const int64_t target = encoder_decoder ? longest_of(lengths.target, target_allowed) : source;
 
@@ -141,6 +143,26 @@ EffectiveBatch worst_batch(const Config& config, bool encoder_decoder, const Sam
     add_room_of_flash_attention(batch, rows, budget, fills ? on_one_rank : 0, lengths.shortest);
   }
   return counted(std::move(batch), encoder_decoder);
+}
+
+}  // namespace
+
+// Of a text that is scored, the last position alone has a label.
+EffectiveBatch worst_batch(const Config& config, bool encoder_decoder, const SampleLengths& lengths,
+                           int64_t ranks, c10::DeviceType device) {
+  EffectiveBatch batch = worst_of_tokens(config, encoder_decoder, lengths, ranks, device);
+  if (config.objective.row_score() == RowScore::none) return batch;
+  if (config.objective.embeds()) {
+    if (batch.samples.size() % 2 > 0) batch.samples.push_back(batch.samples.back());
+    batch.sides = 2;
+  }
+  if (config.objective.row_score() == RowScore::tags) return batch;
+  batch.supervised_tokens = std::ssize(batch.samples);
+  for (Sample& sample : batch.samples) {
+    sample.labels.assign(sample.labels.size() + (encoder_decoder ? 0 : 1), kIgnore);
+    sample.labels.back() = 0;
+  }
+  return batch;
 }
 
 }  // namespace trainer

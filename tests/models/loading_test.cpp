@@ -109,8 +109,8 @@ TEST(LoadModel, RefusesByNameWhatItDoesNotKnow) {
       {"llama", {{"pruned_heads", {{"0", {1}}}}}, "pruned_heads"},
       {"qwen2", {{"is_encoder_decoder", true}}, "is_encoder_decoder: true"},
       {"t5_v1_0", {{"tie_encoder_decoder", true}}, "tie_encoder_decoder"},
-      {"llama", {{"architectures", {"LlamaForSequenceClassification"}}}, "LlamaForSequenceClassification"},
-      {"t5_v1_1", {{"architectures", {"T5EncoderModel"}}}, "T5EncoderModel"},
+      {"llama", {{"architectures", {"LlamaForTokenClassification"}}}, "LlamaForTokenClassification"},
+      {"t5_v1_1", {{"architectures", {"T5ForQuestionAnswering"}}}, "T5ForQuestionAnswering"},
   };
   for (const auto& [golden, changes, expected] : cases) {
     const std::string message = refusal(golden, changes);

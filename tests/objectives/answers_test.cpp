@@ -55,6 +55,8 @@ std::vector<ObjectiveConfig> all_objectives() {
   all.push_back(objective("kto"));
   all.back().desirable_weight = 1.5;
   all.back().undesirable_weight = 0.5;
+  all.push_back(objective("reward"));
+  all.back().center_rewards_coefficient = 0.1;
   return all;
 }
 
@@ -105,6 +107,10 @@ TEST(AnswersLoss, IsThatOfThePapers) {
   const double chosen = std::exp(-3.5 / 5), rejected = std::exp(-4.25 / 3);
   near(objective("orpo"),
        3.5 / 5 - 0.4 * std::log(sigmoid_of(std::log(chosen / (1 - chosen) / (rejected / (1 - rejected))))));
+  near(objective("reward"), -std::log(sigmoid_of(-3.5 + 4.25)));
+  ObjectiveConfig centred = objective("reward");
+  centred.center_rewards_coefficient = 0.1;
+  near(centred, -std::log(sigmoid_of(-3.5 + 4.25)) + 0.1 * 7.75 * 7.75);
 }
 
 // What it is the mean of is the divisor: of the answer's tokens, or of an update's tokens for each row.

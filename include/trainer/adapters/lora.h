@@ -33,6 +33,13 @@ std::optional<Quantisation> quantisation_in_training(const std::filesystem::path
 // Returns what an adapter's file says of that (kTrainedOn).
 std::string trained_on(const Quantisation& quantisation);
 
+// Returns the head that is saved with the adapter and scores texts; nullopt if there is none. What the
+// outputs mean, an adapter of another program does not say: then they are LABEL_0, LABEL_1, ..., and one is a
+// reward.
+std::optional<ScoreHeadSpec> score_head_of(const std::filesystem::path& adapter);
+// Returns what an adapter's file says of it (kScoreHead).
+std::string score_head_text(const ScoreHeadSpec& head);
+
 // Loads `base` and puts the adapter on it, frozen.
 std::unique_ptr<Model> load_with_adapter(const std::filesystem::path& base,
                                          const std::filesystem::path& adapter, const LoadOptions& options,

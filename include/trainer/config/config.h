@@ -24,6 +24,7 @@ struct ModelConfig {
   std::string quantize = "none";  // or a way of keeping frozen weights in fewer bits
   bool double_quant = true;
   std::vector<std::string> add_tokens;
+  bool encoder_only = false;  // of an encoder-decoder
 
   bool quantises() const { return quantize != "none"; }
 };
@@ -63,6 +64,14 @@ struct EvalData {
   bool empty() const { return sources.empty() && held_out == 0; }
 };
 
+// What the label of a row is. No key says it: it follows from the objective, the data and the model.
+struct RowLabels {
+  RowScore score = RowScore::none;
+  std::vector<std::string> classes;  // in the order of the head's outputs; empty: those of the data
+  std::vector<double> weights;       // of the classes in the loss; empty: all are 1
+  bool required = true;              // false: a row may go without its label
+};
+
 struct DataConfig {
   std::vector<DataSource> train;
   EvalData eval;
@@ -93,9 +102,10 @@ struct DataConfig {
   std::string cache;     // folder for unpacked files and indexes; empty: the user's cache
   // Above this share the run ends with exit code 3; nullopt: only a warning.
   std::optional<double> max_truncated, max_unknown, max_malformed;
+  RowLabels labels;
 };
 
-// What a step optimises (docs/preferences.md).
+// What a step optimises (docs/preferences.md, docs/classification.md).
 struct ObjectiveConfig {
   std::string name = "sft";
   std::string loss_type = "sigmoid";
@@ -108,8 +118,27 @@ struct ObjectiveConfig {
   double undesirable_weight = 1.0;
   BoolOrAuto length_normalised = BoolOrAuto::automatic();
   Reference reference = Reference::automatic;
+  std::vector<std::string> labels;  // empty: those of the model or the data
+  std::vector<std::pair<std::string, double>> class_weights;
+  bool balance_classes = false;
+  double center_rewards_coefficient = 0.0;
+  double similarity_scale = 20.0;
 
-  bool compares() const { return name != "sft"; }  // or judges; else answers are learned
+  // What rows are scored as; none: the model has the vocabulary's head.
+  RowScore row_score() const {
+    if (name == "classification") return RowScore::label;
+    if (name == "regression") return RowScore::number;
+    if (name == "token_classification") return RowScore::tags;
+    if (name == "embedding") return RowScore::vector;
+    return name == "reward" ? RowScore::answer : RowScore::none;
+  }
+  bool embeds() const { return row_score() == RowScore::vector; }
+  // Whether rows have labels.
+  bool classifies() const {
+    const RowScore score = row_score();
+    return score == RowScore::label || score == RowScore::number || score == RowScore::tags;
+  }
+  bool compares() const { return name != "sft" && !classifies() && !embeds(); }  // or judges answers
   bool judges() const { return name == "kto"; }
   // The weight of the chosen answer's own loss beside the comparison.
   double nll_weight() const { return name == "orpo" ? 1.0 : compares() && !judges() ? rpo_alpha : 0.0; }
@@ -289,9 +318,14 @@ struct Config {
         lora && lora->adapter.empty() && lora->modules_to_save.empty() && model.add_tokens.empty();
     return adapter_alone ? Reference::adapter_off : Reference::kept;
   }
+  // The longest target of an encoder-decoder. One that scores a text has the text itself there.
+  int64_t max_target_length() const {
+    return objective.row_score() == RowScore::none ? data.max_target_length : data.max_source_length;
+  }
   // The answers, or texts, that go through the model for it: of a preference both.
   int64_t sequences_of_a_step() const {
-    return (objective.compares() && !objective.judges() ? 2 : 1) * effective_batch_size();
+    const bool pairs = objective.embeds() || (objective.compares() && !objective.judges());
+    return (pairs ? 2 : 1) * effective_batch_size();
   }
   int64_t eval_batch_size() const {
     if (training.eval_batch_size) return *training.eval_batch_size;

@@ -12,7 +12,21 @@ namespace trainer {
 
 enum class ModelDtype { automatic, bf16, fp32 };
 enum class ModelInit { pretrained, random };
-enum class DataKind { automatic, seq2seq, completion, text, chat, preference, feedback, span_corruption };
+enum class DataKind {
+  automatic,
+  seq2seq,
+  completion,
+  text,
+  chat,
+  preference,
+  feedback,
+  span_corruption,
+  classification,
+  pairs
+};
+// What a row is scored as, by a head of its own in place of the vocabulary's (docs/classification.md): a text
+// by a class, a number or a reward; each word of it by a class; or by what it means, a vector.
+enum class RowScore { none, label, number, answer, tags, vector };
 // How span_corruption takes parts of a text out.
 enum class NoiseForm { spans, prefix, ul2 };
 enum class LongSamples { truncate, drop, split };

@@ -110,6 +110,7 @@ struct CollateOptions {
   int64_t pad_id = 0;
   int64_t decoder_start_id = 0;  // T5: pad
   bool packing = false;
+  bool targets_are_sources = false;  // an encoder-decoder that scores a text reads it in its decoder, too
 };
 
 // Returns the tensors of the chosen slots on `device` (also meta: shapes without values), padded on the

@@ -90,6 +90,8 @@ class Dataset {
   std::vector<int32_t> prompt(int64_t index) const;
   // Returns the token that ends an answer in chat data; none for other kinds.
   std::optional<int32_t> end_of_answer() const;
+  // Returns the classes of rows with labels, and what they weigh.
+  RowLabels labels() const;
   // Returns whether a chat template writes the samples.
   bool has_chat_template() const;
 

@@ -80,7 +80,8 @@ struct DataReport {
   LengthCounts conversations;       // lengths of whole conversations, before truncation
   RowCount equal_sides;             // preferences whose two answers are the same
   int64_t undesirable = 0;          // feedback: samples that are judged bad
-  RowCount duplicates;              // rows equal to an earlier row; set by count_repeats()
+  std::vector<std::pair<std::string, int64_t>> labels;  // of kind classification: the rows of each class
+  RowCount duplicates;  // rows equal to an earlier row; set by count_repeats()
 
   int64_t tokens() const { return input.tokens + target.tokens; }
   const char* unit() const { return in_bytes ? "bytes" : "tokens"; }

@@ -15,6 +15,9 @@ inline constexpr int32_t kIgnore = -100;  // a label without supervision, as in 
 // seq2seq (encoder-decoder): input_ids is the source, labels the target. Decoders: labels is as long as
 // input_ids; labels[i] is input_ids[i] when that token is supervised, else kIgnore (labels[i] is predicted
 // from position i - 1; labels[0] never is).
+//
+// A sample that is scored as a whole has one label, a class or the bits of an fp32 number: a decoder's one
+// place behind its ids, an encoder-decoder's at the last place of a target as long as the source.
 struct Sample {
   std::vector<int32_t> input_ids;
   std::vector<int32_t> labels;

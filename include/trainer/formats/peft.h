@@ -25,7 +25,7 @@ enum class AdapterBias { none, all, lora_only };  // the biases that are trained
 struct AdapterConfig {
   std::string base_model_name_or_path;
   std::string revision;   // revision of a base model on the hub; empty: its main branch
-  std::string task_type;  // SEQ_2_SEQ_LM or CAUSAL_LM; empty: unknown
+  std::string task_type;  // SEQ_2_SEQ_LM, CAUSAL_LM or SEQ_CLS; empty: unknown
   int64_t r = 8;
   double lora_alpha = 8;
   double lora_dropout = 0;
@@ -73,5 +73,9 @@ void write_adapter_weights(const std::filesystem::path& directory,
 // trained: a value of model.quantize, and kDoublyQuantised behind it if the scales were, too. Absent: as they
 // are stored. PEFT does not read it.
 inline constexpr const char *kTrainedOn = "trained_on", *kDoublyQuantised = " double_quant";
+
+// The key that says, as JSON, what the outputs of a head that scores texts mean, which is saved with the
+// adapter: {"score": "classes", "labels": ["ham", "spam"], "pad_id": 0}. PEFT does not read it.
+inline constexpr const char* kScoreHead = "score_head";
 
 }  // namespace trainer

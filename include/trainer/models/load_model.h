@@ -14,6 +14,7 @@
 
 #include "trainer/formats/safetensors.h"
 #include "trainer/models/model.h"
+#include "trainer/models/score_head.h"
 
 namespace trainer {
 
@@ -36,6 +37,8 @@ struct LoadOptions {
   bool offload_weights = false;  // those of blocks (weights/block_store.h) lie outside of the device's memory
   // With several ranks, only this one's shard of the weights of blocks is loaded (weights/block_store.h).
   int64_t rank = 0, ranks = 1;
+  // The model gets this head in place of its own, with new values if the files have none for these labels.
+  std::optional<ScoreHeadSpec> head = std::nullopt;
 };
 
 struct LoadReport {
@@ -44,6 +47,7 @@ struct LoadReport {
   const WeightFormatName* format = nullptr;    // null: they are all plain tensors
   double seconds = 0;
   std::vector<std::string> ignored;     // stored tensors that the model does not need
+  bool new_head = false;                // the values of a head that scores texts are new
   std::map<std::string, Dtype> stored;  // the types in the files of the parameters that are plain tensors
   std::string line() const;             // a line for the log
   std::string details() const;          // another, with --verbose
@@ -61,7 +65,8 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const 
 // quantised. `ranks`: the weights of blocks are sharded among so many, and this is rank 0.
 std::unique_ptr<Model> model_on_meta(const std::filesystem::path& path, at::ScalarType dtype, bool train_all,
                                      const std::optional<Quantisation>& quantise = std::nullopt,
-                                     bool offload_weights = false, int64_t ranks = 1);
+                                     bool offload_weights = false, int64_t ranks = 1,
+                                     const std::optional<ScoreHeadSpec>& head = std::nullopt);
 
 // Returns the dtype for "auto" on this device: bf16 if the processor or GPU computes in it, otherwise fp32.
 at::ScalarType automatic_dtype(at::Device device);

@@ -83,6 +83,8 @@ class Model : public Module {
   virtual double dropout() const { return 0.0; }
   virtual void set_dropout(double) {}
 
+  // Returns whether samples can be packed.
+  virtual bool packs() const { return true; }
   // Returns whether attention of packed samples of several lengths is one kernel on a GPU, so that packing is
   // not slower there than padding.
   virtual bool packs_on_gpu() const { return false; }

@@ -1,6 +1,7 @@
 // From final hidden states to logits and to the loss. Training, evaluation, generation and export all use it.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -13,22 +14,30 @@
 namespace trainer {
 
 class Embedding;
+class ScoreHead;
+struct ScoreHeadFacts;
 
 struct OutputHeadFacts {
   double scale = 1.0;     // multiplies the hidden states before the projection
   double soft_cap = 0.0;  // c: logits become c tanh(logits / c); 0: no cap
 };
 
-// Projects with the embedding that it is tied to, until it has a weight of its own.
+// Projects with the embedding that it is tied to, until it has a weight of its own. Or it scores texts: then
+// what follows is about the outputs of that head in place of the vocabulary.
 class OutputHead {
  public:
   // embedding [vocab, hidden_size] must outlive it.
-  OutputHead(Parameter& embedding, const OutputHeadFacts& facts) : embedding_(&embedding), facts_(facts) {}
+  OutputHead(Parameter& embedding, const OutputHeadFacts& facts);
+  ~OutputHead();
 
   // Gives it a weight of its own with the shape and the value of the embedding. Returns it: the module
   // "lm_head" of the model's tree.
   Linear& own_weight();
   bool tied() const { return !linear_; }
+  // Makes it one that scores texts. Returns what the model's tree gets for it.
+  Module& score_with(const ScoreHeadFacts& facts);
+  // nullptr: it has the vocabulary's outputs.
+  const ScoreHead* scores() const { return scores_.get(); }
   // Lets a tied head use the adapter of its embedding, which must outlive it and have one without DoRA
   // (PEFT's ensure_weight_tying): the two stay one matrix.
   void share_adapter(const Embedding& embedding) { shared_ = &embedding; }
@@ -63,6 +72,7 @@ class OutputHead {
   Parameter* embedding_;
   OutputHeadFacts facts_;
   std::optional<Linear> linear_;
+  std::unique_ptr<ScoreHead> scores_;
   const Embedding* shared_ = nullptr;
 };
 

@@ -14,6 +14,7 @@
 #include "trainer/formats/peft.h"
 #include "trainer/formats/safetensors.h"
 #include "trainer/models/model.h"
+#include "trainer/models/score_head.h"
 
 namespace trainer {
 
@@ -22,6 +23,7 @@ struct SavedWeights {
   std::map<std::string, at::Tensor> tensors;  // by name in the file; a tensor may have two names
   std::map<std::string, Dtype> types;         // types of tensors that are not written in their own
   Dtype dtype = Dtype::f32;                   // the dtype in config.json
+  std::optional<ScoreHeadSpec> head;          // that scores texts
   nlohmann::ordered_json config_changes;      // keys of config.json that differ from the base's
 
   Dtype type_of(const std::string& name) const;  // in the file
@@ -44,6 +46,7 @@ struct Artefacts {
   // The types in which the saved tensors came: those of the model's files, or of the adapter that is trained
   // further. New tensors are not in it.
   std::map<std::string, Dtype> came_as = {};
+  int64_t max_length = 512;  // of a text that becomes a vector, in tokens
   Taught taught = {};
 
   // Returns the adapter's tensors, or all tensors of the model. They are not copied.

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +19,13 @@
 
 namespace trainer {
 
+// How the classes of a data set were told apart.
+struct Confusion {
+  std::vector<std::string> classes;
+  std::vector<std::vector<int64_t>> rows;  // [label][prediction]
+  std::vector<double> f1;                  // of each class
+};
+
 struct EvaluationResult {
   double loss =
       0;  // mean over all supervised tokens, by their weights; of answers that are compared: over rows
@@ -25,6 +33,7 @@ struct EvaluationResult {
   int64_t samples = 0, supervised_tokens = 0;
   // The objective's other means, by their names in metrics.jsonl without "eval_": "token_accuracy".
   std::vector<std::pair<std::string, double>> terms = {};
+  std::optional<Confusion> confusion = std::nullopt;  // of objective.name: classification
 };
 
 // Evaluates in micro-batches of eval_batch_size, without dropout, label smoothing and z-loss. When out of

@@ -53,6 +53,7 @@ class Objective;
 class OomRecovery;
 class Placement;
 class StepOfAnswers;
+class StepOfVectors;
 class TermSums;
 struct MicroBatchSplit;
 struct OomRecoveryOptions;
@@ -140,6 +141,10 @@ class Trainer {
   std::vector<double> sums_over_ranks(const EffectiveBatch& batch, const ForwardContext& context,
                                       OomRecovery& recovery);
   bool pull_apart(OomRecovery& recovery);
+  // Objectives of vectors: src/training/trainer_vectors.cpp.
+  void prepare_vectors(const EffectiveBatch& batch, OomRecovery& recovery);
+  Begun begin_with_vectors(const MicroBatch& micro, const ForwardContext& context,
+                           const std::vector<int64_t>& slots);
   void report_answers(StepResult& result) const;
   at::Tensor gradient_norm(OomRecovery& recovery) const;
   std::vector<double> losses_one_by_one(const EffectiveBatch& batch, OomRecovery& recovery) const;
@@ -162,6 +167,7 @@ class Trainer {
   std::unique_ptr<Objective> objective_;
   std::unique_ptr<AnswersLoss> answers_loss_;  // null: the objective is of tokens
   std::unique_ptr<StepOfAnswers> answers_;     // of the current step
+  std::unique_ptr<StepOfVectors> vectors_;     // of the current step
   bool answers_apart_ = false;                 // those of a row did not fit together
   std::vector<TrainedParameter> parameters_;
   Gradients gradients_;

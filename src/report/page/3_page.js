@@ -120,9 +120,17 @@ function savesPart(run) {
     row.message ? el("span", {class: "problem"}, row.message) : row.path, number(bytes(row.bytes)), number(duration(row.seconds))]));
 }
 
+// How many texts with each label were taken for which class, in the last evaluation.
+function confusionPart(row) {
+  return table(["Label", ...row.eval_classes.map(text => ({text, class: "number"})), {text: "F1", class: "number"}],
+    row.eval_classes.map((name, label) => [name, ...row.eval_confusion[label].map(count => number(whole(count))), number(digits(row.eval_class_f1[label]))]));
+}
+
 // All parts of a run that there is something to say about.
 function detailsOf(run, open) {
   const parts = [];
+  const confused = run.evaluations.filter(row => row.eval_confusion).slice(-1)[0];
+  if (confused) parts.push(fold("Classes: labels and predictions", () => confusionPart(confused), open));
   if (run.predictions) parts.push(fold("Predictions over time", () => answersPart(run), open));
   parts.push(fold("Memory: plan and recoveries", () => memoryPart(run), open && run.recoveries.length > 0));
   if (run.data) parts.push(fold("Data report", () => dataPart(run)));
@@ -150,7 +158,7 @@ function recent(list) {
   const some = list.slice(-Math.max(1, Math.round(list.length / 20))).filter(isNumber);
   return some.length ? some.reduce((a, b) => a + b) / some.length : null;
 }
-const smallIsGood = key => ["eval_loss", "eval_perplexity", "eval_ter"].includes(key);
+const smallIsGood = key => ["eval_loss", "eval_perplexity", "eval_ter", "eval_mae"].includes(key);
 function bestOf(run, key) {
   const rows = run.evaluations.filter(row => isNumber(row[key]));
   if (!rows.length) return null;

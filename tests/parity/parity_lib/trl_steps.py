@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import torch
 from datasets import Dataset, disable_progress_bars
-from trl import DPOConfig, DPOTrainer, KTOConfig, KTOTrainer
+from trl import DPOConfig, DPOTrainer, KTOConfig, KTOTrainer, RewardConfig, RewardTrainer
 from trl.experimental.cpo import CPOConfig, CPOTrainer
 from trl.experimental.orpo import ORPOConfig, ORPOTrainer
 from trl.trainer import utils
@@ -56,6 +56,8 @@ def make_trainer(case, model, tokenizer, rows, output):
     """`case`: an objective with TRL's names of its settings."""
     settings, data = common(case.batch, output) | case.trl, Dataset.from_list(rows)
     tokenizer.padding_side = "right"
+    if case.trainer == "reward":
+        return RewardTrainer(model=model, args=RewardConfig(**settings), train_dataset=data, processing_class=tokenizer)
     if case.trainer in ("orpo", "cpo"):
         kind, config = {"orpo": (ORPOTrainer, ORPOConfig), "cpo": (CPOTrainer, CPOConfig)}[case.trainer]
         return kind(model=model, args=config(**settings), train_dataset=data, processing_class=tokenizer)
@@ -71,6 +73,8 @@ def make_trainer(case, model, tokenizer, rows, output):
 
 
 def loss_of(trainer, model, inputs, case, steps):
+    if case.trainer == "reward":
+        return trainer.compute_loss(model, inputs)
     if case.trainer in ("orpo", "cpo"):
         loss, found = trainer.get_batch_loss_metrics(model, inputs, train_eval="train")
         values = {name.split("/")[1]: value for name, value in found.items() if name.startswith("rewards/")}

@@ -1,0 +1,14 @@
+// The files beside a T5's encoder by which sentence-transformers makes vectors of texts with it: the mean of
+// the states of all tokens, of length 1.
+// https://github.com/huggingface/sentence-transformers (sentence_transformers/models)
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+namespace trainer {
+
+// `size`: of the vectors; `max_length`: the longest text, in tokens. Throws FormatError.
+void write_sentence_files(const std::filesystem::path& directory, int64_t size, int64_t max_length);
+
+}  // namespace trainer

@@ -1,0 +1,110 @@
+// Rows with a text and a label: where the label lies, which classes there are, what is refused.
+#include <bit>
+
+#include "trainer/data/batching.h"
+
+#include "data/fixture.h"
+
+namespace trainer {
+namespace {
+
+constexpr int32_t kNo = kIgnore;  // no label
+
+class LabelsData : public DataTest {
+ protected:
+  LabelsData() { config_.objective.name = "classification"; }
+};
+
+const std::string kThree =
+    "{\"text\": \"one two\", \"label\": \"sour\"}\n{\"text\": \"three\", \"label\": \"bitter\"}\n"
+    "{\"text\": \"four five six\", \"label\": \"sour\"}";
+
+TEST_F(LabelsData, ADecodersLabelIsBehindTheLastToken) {
+  const Dataset rows = data(kThree, false);
+  EXPECT_EQ(rows.report().kind, DataKind::classification);
+  EXPECT_EQ(rows.labels().classes, (std::vector<std::string>{"bitter", "sour"}));
+  EXPECT_EQ(rows.report().labels.at(1), (std::pair<std::string, int64_t>("sour", 2)));
+  EXPECT_EQ(rows.sample(0).input_ids, (Ids{3, 4, 5}));
+  EXPECT_EQ(rows.sample(0).labels, (Ids{kNo, kNo, kNo, 1}));
+  const EffectiveBatch batch = load_effective_batch(rows, {0, 1});
+  EXPECT_EQ(batch.supervised_tokens, 2);
+  for (const bool packing : {false, true}) {
+    CollateOptions options{.encoder_decoder = false};
+    options.packing = packing;
+    const MicroBatch micro = collate(batch, {0, 1}, options, at::kCPU);
+    const auto* at_row = micro.supervised_rows.const_data_ptr<int64_t>();
+    const auto* label = micro.supervised_labels.const_data_ptr<int64_t>();
+    EXPECT_EQ(at_row[0], 2);
+    EXPECT_EQ(at_row[1], packing ? 4 : 3 + 1);
+    EXPECT_EQ(label[0], 1);
+    EXPECT_EQ(label[1], 0);
+  }
+}
+
+TEST_F(LabelsData, AnEncoderDecoderReadsTheTextTwice) {
+  const Dataset rows = data(kThree, true);
+  EXPECT_EQ(rows.sample(1).input_ids, (Ids{6, 1}));
+  EXPECT_EQ(rows.sample(1).labels, (Ids{kNo, 0}));
+  const EffectiveBatch batch = load_effective_batch(rows, {1});
+  CollateOptions options;
+  options.targets_are_sources = true;
+  options.decoder_start_id = 9;
+  const MicroBatch micro = collate(batch, {0}, options, at::kCPU);
+  EXPECT_EQ(micro.decoder_input_ids.const_data_ptr<int64_t>()[0], 9);
+  EXPECT_EQ(micro.decoder_input_ids.const_data_ptr<int64_t>()[1], 6);
+  EXPECT_EQ(*micro.supervised_rows.const_data_ptr<int64_t>(), 1);
+}
+
+TEST_F(LabelsData, WholeNumbersAreTheOutputsThatTheyName) {
+  const Dataset rows =
+      data("{\"sentence\": \"one\", \"label\": 3}\n{\"sentence\": \"two\", \"label\": 0}", false);
+  EXPECT_EQ(rows.labels().classes, (std::vector<std::string>{"0", "1", "2", "3"}));
+  EXPECT_EQ(rows.sample(0).labels.back(), 3);
+  const Dataset flags =
+      data("{\"text\": \"one\", \"label\": true}\n{\"text\": \"two\", \"label\": false}", false);
+  EXPECT_EQ(flags.labels().classes, (std::vector<std::string>{"false", "true"}));
+}
+
+TEST_F(LabelsData, WeightsOfClassesAreThoseOfTheirRows) {
+  config_.objective.class_weights = {{"sour", 4.0}};
+  config_.objective.balance_classes = true;
+  const Dataset rows = data(kThree, false);
+  EXPECT_EQ(rows.sample(0).weights.back(), 3.0f / (2 * 2) * 4);
+  EXPECT_EQ(rows.sample(1).weights.back(), 3.0f / (2 * 1));
+}
+
+TEST_F(LabelsData, TwoTextsAreOne) {
+  const Dataset rows = data(
+      "{\"premise\": \"one\", \"hypothesis\": \"two\", \"label\": \"a\"}\n"
+      "{\"premise\": \"two\", \"hypothesis\": \"two\", \"label\": \"b\"}",
+      false);
+  EXPECT_EQ(rows.sample(0).input_ids, (Ids{3, 4, 5}));
+  EXPECT_EQ(rows.report().input_field, "{premise}\n{hypothesis}");
+}
+
+TEST_F(LabelsData, ANumberIsKeptAsItsBits) {
+  config_.objective.name = "regression";
+  const Dataset rows =
+      data("{\"text\": \"one\", \"score\": -0.5}\n{\"text\": \"two\", \"score\": \"2\"}", false);
+  EXPECT_EQ(std::bit_cast<float>(rows.sample(0).labels.back()), -0.5f);
+  EXPECT_EQ(std::bit_cast<float>(rows.sample(1).labels.back()), 2.0f);
+}
+
+// Transformers takes the last token that is no padding.
+TEST_F(LabelsData, PaddingAtTheEndOfATextIsLeftOut) {
+  const Dataset rows =
+      data("{\"text\": \"one <pad>\", \"label\": 0}\n{\"text\": \"two\", \"label\": 1}", false);
+  EXPECT_EQ(rows.sample(0).input_ids, (Ids{3, 4}));
+}
+
+TEST_F(LabelsData, AnAnswerIsScoredAsOneTextWithItsPrompt) {
+  config_.objective.name = "reward";
+  const Dataset rows = data(R"({"prompt": "one ", "chosen": "two three", "rejected": "four"})", false);
+  EXPECT_EQ(rows.sides(), 2);
+  EXPECT_EQ(rows.sample(0, 0).input_ids, (Ids{3, 4, 5, 6, 1}));
+  EXPECT_EQ(rows.sample(0, 0).labels, (Ids{kNo, kNo, kNo, kNo, kNo, 0}));
+  EXPECT_EQ(rows.sample(0, 1).labels, (Ids{kNo, kNo, kNo, kNo, 0}));
+}
+
+}  // namespace
+}  // namespace trainer
