@@ -16,13 +16,15 @@ Condition unless_one_of(std::vector<std::string> names) {
 Section objective_section() {
   using O = ObjectiveConfig;
   return section(
-      "objective", "What a step optimises: the answers of the rows, or preferences (docs/preferences.md).",
+      "objective",
+      "What a step optimises: the answers of the rows, preferences (docs/preferences.md), or what a teacher "
+      "says of the answers (docs/distillation.md).",
       {key(&O::name, "name", OnResume::fixes_run,
            "The objective. sft: answers are learned. dpo, ipo, orpo, simpo, cpo: a chosen answer is "
            "preferred "
            "to a rejected one (data.kind: preference). kto: answers are judged, one by one (data.kind: "
-           "feedback).")
-           .one_of({"sft", "dpo", "ipo", "orpo", "kto", "simpo", "cpo"}),
+           "feedback). distill: answers are learned, and what a teacher thinks of each of their tokens.")
+           .one_of({"sft", "dpo", "ipo", "orpo", "kto", "simpo", "cpo", "distill"}),
        key(&O::loss_type, "loss_type", OnResume::is_logged,
            "The function of the difference that dpo and cpo minimise. sigmoid, as in their papers; hinge "
            "(SLiC); only dpo: robust (against wrong labels, label_smoothing is their share), apo_zero, "
@@ -35,7 +37,7 @@ Section objective_section() {
            .above(0)
            .at_most(1e6)
            .default_with("objective.name", "simpo", "2")
-           .not_with("objective.name", "sft"),
+           .idle(unless_one_of({"dpo", "ipo", "orpo", "kto", "simpo", "cpo"})),
        key(&O::label_smoothing, "label_smoothing", OnResume::is_logged,
            "The share of pairs that are taken to be the wrong way round. With loss_type: sigmoid or robust.")
            .at_least(0)
@@ -78,7 +80,44 @@ Section objective_section() {
            "adapter_off: from a pass of each step without the adapter. kept: from one pass before the first "
            "step; they are kept in data.cache. none: there is no reference. auto: adapter_off where the "
            "adapter is all that is trained and begins as nothing, else kept.")
-           .idle(unless_one_of({"dpo", "ipo", "kto"}))});
+           .idle(unless_one_of({"dpo", "ipo", "kto"})),
+       key(&O::teacher, "teacher", OnResume::fixes_run_by_content,
+           "Directory of the teacher of distill, a model or an adapter, or its name on the Hugging Face Hub. "
+           "It "
+           "runs once over the data, before the model is loaded; what it says is kept in data.cache.")
+           .path()
+           .only_with("objective.name", "distill"),
+       key(&O::logits, "logits", OnResume::fixes_run_by_content,
+           "What a teacher of distill has said of the training data: a safetensors file, or a folder of "
+           "them, "
+           "as `trainer eval --save-logits` writes them. Instead of teacher.")
+           .path()
+           .only_with("objective.name", "distill"),
+       key(&O::top_k, "top_k", OnResume::is_logged,
+           "How many tokens are kept of what the teacher says at a place, the likeliest ones. The others "
+           "count "
+           "as one. For objective.teacher; a file has its own number.")
+           .at_least(1)
+           .at_most(100000)
+           .in("tokens")
+           .only_with("objective.name", "distill"),
+       key(&O::temperature, "temperature", OnResume::is_logged,
+           "What the logits of teacher and model are divided by in distill. Above 1, unlikely tokens count "
+           "more.")
+           .above(0)
+           .at_most(1000)
+           .only_with("objective.name", "distill"),
+       key(&O::alpha, "alpha", OnResume::is_logged,
+           "The share of the teacher in the loss of distill; the rest is that of the labels.")
+           .at_least(0)
+           .at_most(1)
+           .only_with("objective.name", "distill"),
+       key(&O::divergence, "divergence", OnResume::is_logged,
+           "The distance from the teacher that distill makes small. forward: KL(teacher || model), which "
+           "covers "
+           "all that the teacher may say. reverse: KL(model || teacher), which keeps to what it would say.")
+           .one_of({"forward", "reverse"})
+           .only_with("objective.name", "distill")});
 }
 
 }  // namespace trainer::config

@@ -15,8 +15,9 @@ Section optimizer_section() {
            .default_where({{.key = "optimizer.name", .values = {"adafactor"}}, of_family(kDecoders, false)},
                           "0.001")
            .default_where({{.key = "lora", .values = {"null"}, .among = false}}, "2.0e-04")
-           .default_where({{.key = "objective.name", .values = {"sft"}, .among = false}}, "1.0e-06")
-           .default_where({{.key = "objective.name", .values = {"sft"}, .among = false},
+           .default_where({{.key = "objective.name", .values = {"sft", "distill"}, .among = false}},
+                          "1.0e-06")
+           .default_where({{.key = "objective.name", .values = {"sft", "distill"}, .among = false},
                            {.key = "lora", .values = {"null"}, .among = false}},
                           "5.0e-06")
            .not_with("optimizer.relative_step", "true"),

@@ -9,6 +9,7 @@
 
 #include "data/answers_encoder.h"
 #include "data/chat_encoder.h"
+#include "data/segments_encoder.h"
 #include "data/text_encoder.h"
 #include "text/chat/marks.h"
 
@@ -80,6 +81,7 @@ std::unique_ptr<RowEncoder> make_row_encoder(const DataConfig& config, const std
     }
     refuse_judged_answers(config, first_row, fields);
     if (auto chat = make_chat_encoder(config, model, first_row, tokenizer, encoder_decoder)) return chat;
+    if (auto segments = make_segments_encoder(config, first_row, tokenizer, encoder_decoder)) return segments;
     return std::make_unique<TextEncoder>(choose_fields(config, fields, encoder_decoder), config, tokenizer);
   });
 }

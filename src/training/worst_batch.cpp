@@ -109,10 +109,16 @@ void add_room_of_flash_attention(EffectiveBatch& batch, int64_t rows, int64_t to
   append(batch, uneven_portions(std::max(others, 2 * many - 1), many - 1));
 }
 
-}  // namespace
+// A teacher says something of each label.
+void add_teacher(EffectiveBatch& batch, int64_t top, bool encoder_decoder) {
+  for (Sample& sample : batch.samples) {
+    const auto size = static_cast<size_t>(top * supervised_tokens(sample, encoder_decoder));
+    sample.teacher = {top, std::vector<int32_t>(size, 0), std::vector<float>(size, -1.0F)};
+  }
+}
 
-EffectiveBatch worst_batch(const Config& config, bool encoder_decoder, const SampleLengths& lengths,
-                           int64_t ranks, c10::DeviceType device) {
+EffectiveBatch worst_samples(const Config& config, bool encoder_decoder, const SampleLengths& lengths,
+                             int64_t ranks, c10::DeviceType device) {
   const DataConfig& data = config.data;
   const int64_t source_allowed = encoder_decoder ? data.max_source_length : data.max_length;
   const int64_t target_allowed = encoder_decoder ? data.max_target_length : data.max_length;
@@ -141,6 +147,15 @@ EffectiveBatch worst_batch(const Config& config, bool encoder_decoder, const Sam
     add_room_of_flash_attention(batch, rows, budget, fills ? on_one_rank : 0, lengths.shortest);
   }
   return counted(std::move(batch), encoder_decoder);
+}
+
+}  // namespace
+
+EffectiveBatch worst_batch(const Config& config, bool encoder_decoder, const SampleLengths& lengths,
+                           int64_t ranks, c10::DeviceType device) {
+  EffectiveBatch batch = worst_samples(config, encoder_decoder, lengths, ranks, device);
+  if (config.objective.distills()) add_teacher(batch, config.objective.top_k, encoder_decoder);
+  return batch;
 }
 
 }  // namespace trainer

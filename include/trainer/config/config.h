@@ -48,12 +48,13 @@ struct LoraConfig {
 };
 
 // A set of rows: a file, a pattern (data/*.jsonl), or a folder. The weight says how often the samples occur
-// in an epoch of the training data (docs/data.md).
+// in an epoch of the training data, loss_weight what their tokens count in the loss (docs/data.md).
 struct DataSource {
-  DataSource(std::string path, double weight = 1) : path(std::move(path)), weight(weight) {}
+  DataSource(std::string path, double weight = 1, double loss_weight = 1)
+      : path(std::move(path)), weight(weight), loss_weight(loss_weight) {}
   bool operator==(const DataSource&) const = default;
   std::string path;
-  double weight;
+  double weight, loss_weight;
 };
 
 // The evaluation data: sets of rows, or a share that is held out of the training data.
@@ -95,7 +96,7 @@ struct DataConfig {
   std::optional<double> max_truncated, max_unknown, max_malformed;
 };
 
-// What a step optimises (docs/preferences.md).
+// What a step optimises (docs/preferences.md, docs/distillation.md).
 struct ObjectiveConfig {
   std::string name = "sft";
   std::string loss_type = "sigmoid";
@@ -108,8 +109,16 @@ struct ObjectiveConfig {
   double undesirable_weight = 1.0;
   BoolOrAuto length_normalised = BoolOrAuto::automatic();
   Reference reference = Reference::automatic;
+  // distill
+  std::string teacher;  // a model or adapter directory
+  std::string logits;   // a file or folder with what a teacher said
+  int64_t top_k = 64;
+  double temperature = 1.0;
+  double alpha = 0.5;
+  std::string divergence = "forward";
 
-  bool compares() const { return name != "sft"; }  // or judges; else answers are learned
+  bool distills() const { return name == "distill"; }
+  bool compares() const { return name != "sft" && !distills(); }  // or judges; else answers are learned
   bool judges() const { return name == "kto"; }
   // The weight of the chosen answer's own loss beside the comparison.
   double nll_weight() const { return name == "orpo" ? 1.0 : compares() && !judges() ? rpo_alpha : 0.0; }
@@ -141,6 +150,8 @@ struct TrainingConfig {
   CpuProducts cpu_products = CpuProducts::automatic;
   double label_smoothing = 0.0;
   double z_loss = 0.0;
+  double focal_gamma = 0.0;
+  double neftune_noise_alpha = 0.0;
   std::optional<double> dropout;  // default: the model's own
   bool tf32 = true;
   bool deterministic = true;
