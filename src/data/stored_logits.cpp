@@ -31,6 +31,29 @@ std::string_view bytes_of_values(const std::vector<Value>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(Value)};
 }
 
+// The teacher's table may be larger: what lies beyond the model's belongs to the rest (-1). The first one
+// becomes the likeliest token, and stands for those that are none.
+void order(std::span<int32_t> ids, std::span<float> log_probs, int64_t vocab) {
+  double beyond = 0;
+  size_t best = 0;
+  float most = kNoToken;
+  for (size_t i = 0; i < ids.size(); i++) {
+    if (ids[i] >= vocab) beyond += std::exp(static_cast<double>(std::exchange(log_probs[i], kNoToken)));
+    if (ids[i] < 0 || log_probs[i] <= most) continue;
+    most = log_probs[i];
+    best = i;
+  }
+  for (size_t i = 0; beyond > 0 && i < ids.size(); i++) {
+    if (ids[i] == -1)
+      log_probs[i] = static_cast<float>(std::log(std::exp(static_cast<double>(log_probs[i])) + beyond));
+  }
+  std::swap(log_probs[0], log_probs[best]);
+  std::swap(ids[0], ids[best]);
+  if (ids[0] < 0 || ids[0] >= vocab) ids[0] = 0;
+  for (size_t i = 1; i < ids.size(); i++)
+    if (log_probs[i] == kNoToken) ids[i] = ids[0];
+}
+
 uint64_t key_of_tokens(const std::vector<int32_t>& tokens, const std::vector<int32_t>& labels) {
   const std::string_view first = bytes_of_values(tokens), second = bytes_of_values(labels);
   return XXH3_64bits_withSeed(second.data(), second.size(), XXH3_64bits(first.data(), first.size()));
@@ -250,10 +273,10 @@ struct StoredLogits::File {
       for (int64_t i = 0; i < top; i++) {
         const int64_t id = integer_at(at("ids"), label * top + i);
         const float log_p = number_at(at("log_probs"), label * top + i);
-        seen[static_cast<size_t>(i)] = log_p == kNoToken ? -1 - i : id;
+        seen[static_cast<size_t>(i)] = log_p == kNoToken ? -2 - i : id;
         if (log_p == kNoToken) continue;
-        has_token = true;
-        if (id < 0 || id >= vocab)
+        has_token = has_token || id >= 0;
+        if (id < -1 || id >= vocab)
           refuse(concat("has the token ", id, ", and the model's vocabulary ends at ", vocab - 1,
                         ": it is of another vocabulary"));
         if (!(log_p <= 1e-2F))
@@ -328,18 +351,8 @@ std::optional<TeacherTokens> StoredLogits::of(const Sample& sample, int64_t numb
       teacher.ids.push_back(static_cast<int32_t>(integer_at(file.at("ids"), i)));
       teacher.log_probs.push_back(std::min(number_at(file.at("log_probs"), i), 0.0F));
     }
-    // The teacher's table may be larger; what lies beyond the model's belongs to the rest. The first one is a
-    // token, and stands for those that are none.
-    const std::span<float> log_probs = std::span(teacher.log_probs).subspan(static_cast<size_t>(begin));
-    const std::span<int32_t> ids = std::span(teacher.ids).subspan(static_cast<size_t>(begin));
-    for (size_t i = 0; i < ids.size(); i++)
-      if (ids[i] >= vocab_) log_probs[i] = kNoToken;
-    const auto best = static_cast<size_t>(std::ranges::max_element(log_probs) - log_probs.begin());
-    std::swap(log_probs[0], log_probs[best]);
-    std::swap(ids[0], ids[best]);
-    if (ids[0] >= vocab_) ids[0] = 0;
-    for (size_t i = 1; i < ids.size(); i++)
-      if (log_probs[i] == kNoToken) ids[i] = ids[0];
+    order(std::span(teacher.ids).subspan(static_cast<size_t>(begin)),
+          std::span(teacher.log_probs).subspan(static_cast<size_t>(begin)), vocab_);
   }
   return teacher;
 }

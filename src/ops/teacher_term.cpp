@@ -30,6 +30,13 @@ TeacherOfRows::TeacherOfRows(const LossOptions& options, const at::Tensor& weigh
   teacher_ = options.teacher;
   teacher_.ids = teacher_.ids.narrow(0, first, count);
   teacher_.log_probs = teacher_.log_probs.narrow(0, first, count);
+  if (!teacher_.ids.is_meta()) {
+    const at::Tensor is_rest = teacher_.ids < 0,
+                     nothing = at::full({}, kNothing, teacher_.log_probs.options());
+    rest_ = at::where(is_rest, teacher_.log_probs, nothing).amax(1, /*keepdim=*/true).to(at::kDouble);
+    teacher_.log_probs = at::where(is_rest, nothing, teacher_.log_probs);
+    teacher_.ids = at::where(is_rest, teacher_.ids.narrow(1, 0, 1), teacher_.ids);
+  }
   if (weights.defined()) weights_ = weights.narrow(0, first, count);
 }
 
@@ -63,7 +70,7 @@ void TeacherOfRows::look_at(at::Tensor& logits, bool capped) {
   const at::Tensor log_p = all.log_softmax(1), model = tempered(log_p, teacher_.temperature);
   const at::Tensor theirs = teacher_.log_probs.to(at::kDouble);
   at::Tensor rest = (1 - theirs.exp().sum(1, /*keepdim=*/true)).clamp_min(kLeastRest).log();
-  rest = rest.masked_fill(of_rest.eq(kNothing), kNothing);
+  rest = at::where(rest_ > kNothing, rest_, rest).masked_fill(of_rest.eq(kNothing), kNothing);
   const at::Tensor teacher = tempered(at::cat({theirs, rest}, 1), teacher_.temperature);
 
   const at::Tensor p = model.exp(), q = teacher.exp();

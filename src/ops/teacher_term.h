@@ -37,7 +37,7 @@ class TeacherOfRows {
 
   TeacherTerm teacher_;
   double smoothing_, soft_cap_;
-  at::Tensor weights_, logits_, known_, of_tokens_, of_p_, divergence_;
+  at::Tensor weights_, rest_, logits_, known_, of_tokens_, of_p_, divergence_;
 };
 
 }  // namespace trainer

@@ -225,7 +225,7 @@ int64_t add_teacher(const Config& config, const Tokenizer& tokenizer, Dataset& t
     if (set.missing.empty())
       log::info(concat("what the teacher says of the ", set.name, " data: ", logits->name()));
     set.data.set_logits(logits);
-    top = std::max(top, logits->top());
+    top = std::max(top, logits->top() - 1);  // besides the rest
   }
   return top;
 }

@@ -1,6 +1,7 @@
 #include "training/teacher_pass.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -16,17 +17,19 @@
 namespace trainer {
 namespace {
 
-// The likeliest tokens of each row of states, on the host.
+// The likeliest tokens of each row of states, and all others as the token -1, on the host.
 TeacherTokens likeliest(const Model& model, const at::Tensor& states, int64_t top, int64_t vocab) {
-  TeacherTokens found{.top = top};
+  TeacherTokens found{.top = top + 1};
   const at::Tensor weight = model.head().weight(states.scalar_type());
   const int64_t rows = states.size(0), step = rows_per_chunk(rows, rows_of_small_chunks(weight.size(0)));
   for (int64_t row = 0; row < rows; row += step) {
-    const at::Tensor logits = model.head().logits(states.narrow(0, row, std::min(step, rows - row)), weight);
+    at::Tensor logits = model.head().logits(states.narrow(0, row, std::min(step, rows - row)), weight);
     const at::Tensor log_z = logits.logsumexp(1, /*keepdim=*/true);
     const auto [values, ids] = logits.narrow(1, 0, vocab).topk(top, 1);
-    const at::Tensor log_probs = (values - log_z).cpu().contiguous(),
-                     tokens = ids.to(at::kInt).cpu().contiguous();
+    logits.scatter_(1, ids, -std::numeric_limits<double>::infinity());
+    const at::Tensor rest = logits.logsumexp(1, /*keepdim=*/true);
+    const at::Tensor log_probs = (at::cat({values, rest}, 1) - log_z).cpu().contiguous(),
+                     tokens = at::cat({ids, at::full_like(log_z, -1, ids.options())}, 1).to(at::kInt).cpu();
     found.log_probs.insert(found.log_probs.end(), log_probs.const_data_ptr<float>(),
                            log_probs.const_data_ptr<float>() + log_probs.numel());
     found.ids.insert(found.ids.end(), tokens.const_data_ptr<int32_t>(),
@@ -56,7 +59,7 @@ LogitsOfRows TeacherPass::rows(int64_t begin, int64_t end) const {
   const at::NoGradGuard no_grad;
   const bool encoder_decoder = model.encoder_decoder();
   const int64_t group = 16 * config.eval_batch_size();  // sorted by length within a group
-  LogitsOfRows out{.top = top};
+  LogitsOfRows out{.top = top + 1};
   MicroBatchSplit split;
   split.encoder_decoder = encoder_decoder;
   split.limits = cut_limits(config, encoder_decoder, config.eval_batch_size());
@@ -72,7 +75,7 @@ LogitsOfRows TeacherPass::rows(int64_t begin, int64_t end) const {
     OomLoop attempts = recovery.passes(batch, split, budget, at);
     while (attempts.next()) {
       try {
-        by_slot.assign(batch.samples.size(), TeacherTokens{.top = top});
+        by_slot.assign(batch.samples.size(), TeacherTokens{.top = top + 1});
         for (at.micro_batch = 0; at.micro_batch < split.micro_batches.size(); at.micro_batch++) {
           if (between) between();
           const std::vector<int64_t>& slots = split.micro_batches[at.micro_batch];
