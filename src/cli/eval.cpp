@@ -57,6 +57,9 @@ EvalOptions resolve_eval(EvalOptions options, const EvalWords& words) {
     throw ConfigError("eval: --predictions FILE needs --generate");
   if (!options.against.empty() && !config.evaluation.generate)
     throw ConfigError("eval: --against compares answers, so it needs --generate");
+  if ((options.save_logits > 0) != !options.logits_folder.empty())
+    throw ConfigError("eval: --save-logits N and --logits FOLDER belong together");
+  config.objective.teacher.clear();  // it is asked for a run
   resolve_names(config, {.adapter = false, .train = config.data.eval.held_out > 0});
   options.base = resolve_model_name(options.base);
   if (!std::filesystem::is_regular_file(options.against))
@@ -102,6 +105,16 @@ void add_eval(CLI::App& command) {
                   "With --generate: also score the answers of this model, or those of a file that "
                   "--predictions wrote, on the same rows, and say how sure each difference is")
       ->type_name("MODEL|FILE");
+  command
+      .add_option(
+          "--save-logits", options->save_logits,
+          "Also write what the model says of the data: at each place that is learned, its N likeliest "
+          "tokens with their log-probabilities. A model that is smaller can learn from it "
+          "(objective.logits)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 100'000));
+  command.add_option("--logits", options->logits_folder, "With --save-logits: the folder to write to")
+      ->type_name("FOLDER");
   command.callback([options, words] {
     const EvalOptions resolved = resolve_eval(*options, *words);
     run_in_library(resolved, resolved.config.training.num_threads, resolved.config.memory);

@@ -176,6 +176,17 @@ void add_what(CLI::App& command, GenerateOptions& options, GenerateWords& words)
       "--classify", options.classify,
       "Of a classifier: print the label of each text or row, and the probabilities of all classes, "
       "as JSON lines; of other heads the number, or the reward");
+  command
+      .add_option("--save-logits", options.save_logits,
+                  "With --input-file and --output-file: also write, for each token of the answers, the N "
+                  "likeliest ones with their log-probabilities. Another model can learn from both "
+                  "(docs/distillation.md)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 100'000));
+  command
+      .add_option("--logits", options.logits_folder,
+                  "With --save-logits: the folder to write to (default: the output file's name and .logits)")
+      ->type_name("FOLDER");
   command.add_flag("--chat", options.chat,
                    "Treat prompts as user messages and format them with the model's chat template. Without "
                    "prompts: hold a conversation, as `trainer chat` does");
@@ -183,6 +194,22 @@ void add_what(CLI::App& command, GenerateOptions& options, GenerateWords& words)
   command.add_flag(
       "--json", options.json,
       "For programs: each line of stdin is a row with a prompt, answered as `trainer chat --json` does");
+}
+
+void resolve_logits(GenerateOptions& options) {
+  if (options.save_logits == 0) {
+    if (!options.logits_folder.empty()) throw ConfigError("generate: --logits FOLDER needs --save-logits N");
+    return;
+  }
+  if (options.input_file.empty() || options.output_file.empty())
+    throw ConfigError("generate: --save-logits is for rows: it needs --input-file and --output-file");
+  if (options.num_return_sequences.value_or(1) > 1)
+    throw ConfigError("generate: --save-logits is for one answer a row, without --num-return-sequences");
+  if (options.resume)
+    throw ConfigError(
+        "generate: --save-logits takes all rows in one go, without --resume; trainer eval "
+        "--save-logits writes them for answers that are there");
+  if (options.logits_folder.empty()) options.logits_folder = options.output_file + ".logits";
 }
 
 // Fills in what the words mean together.
@@ -214,6 +241,7 @@ void resolve(GenerateOptions& options, const GenerateWords& words) {
       (options.output_file.empty() || options.input_file.empty() || options.input_file == "-"))
     throw ConfigError("generate: --resume needs --input-file (a file, not -) and --output-file");
   resolve_choices(options, words.greedy, "generate");
+  resolve_logits(options);
 }
 
 // A run's result is asked as it was trained.

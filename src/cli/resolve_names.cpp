@@ -37,6 +37,7 @@ Commits commits_of_run(const Config& config) {
     const Config kept = load_config(file, {});
     add_commit(Kind::model, kept.model.path, commits);
     if (kept.lora) add_commit(Kind::model, kept.lora->adapter, commits);
+    add_commit(Kind::model, kept.objective.teacher, commits);
     for (const DataSource& source : kept.data.train) add_commit(Kind::dataset, source.path, commits);
     for (const DataSource& source : kept.data.eval.sources) add_commit(Kind::dataset, source.path, commits);
   } catch (const Error& error) {  // from another version of the program; differences are found later
@@ -75,7 +76,7 @@ class Resolver {
       guarded(key, ExitCode::data, [&] {
         pin(*name);
         const auto files = hub::fetch_data(*name, split, options_);
-        for (const auto& file : files) found.emplace_back(file.string(), source.weight);
+        for (const auto& file : files) found.emplace_back(file.string(), source.weight, source.loss_weight);
         log::info(concat(key, ": ", source.path, " is ", files.size(), files.size() == 1 ? " file" : " files",
                          ", from ", hub::shown(files.front().string())));
       });
@@ -120,6 +121,7 @@ void resolve_names(Config& config, const Names& names) {
   if (names.eval) resolver.data("data.eval", config.data.eval.sources, hub::Split::eval);
   if (config.lora && names.adapter)
     resolver.model("lora.adapter", config.lora->adapter, hub::ModelParts::all);
+  if (names.adapter) resolver.model("objective.teacher", config.objective.teacher, hub::ModelParts::all);
   resolver.model("model.path", config.model.path, names.model);
   config::set_dependent_defaults(config);  // some follow from the model, which is here only now
 }

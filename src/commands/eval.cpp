@@ -28,7 +28,9 @@
 #include "memory/set_up_device.h"
 #include "ops/cpu_products.h"
 #include "run/end_of_run.h"
+#include "run/fixed_settings.h"
 #include "run/run_model.h"
+#include "run/teacher_logits.h"
 
 namespace trainer {
 namespace {
@@ -74,11 +76,11 @@ void settle_scores(Config& config, const Model& model) {
     config.data.labels.classes = head->labels;
 }
 
-// Evaluates config.model.path. `base`: of an adapter, in place of the one that it names.
-Evaluated evaluate_model(Config config, const std::string& base, DeviceLease& lease) {
+// Evaluates config.model.path, as the options say.
+Evaluated evaluate_model(Config config, const EvalOptions& options, DeviceLease& lease) {
   const auto begin = std::chrono::steady_clock::now();
   const at::Device device = lease.device;
-  const OpenModel opened = open_model(config.model, device, base);
+  const OpenModel opened = open_model(config.model, device, options.base);
   settle_scores(config, *opened.model);
   settle_packing(config, *opened.model, device.type());
   Config of_data = config;  // the rows are written by the template that the model has
@@ -91,6 +93,9 @@ Evaluated evaluate_model(Config config, const std::string& base, DeviceLease& le
     predictor.emplace(data, *opened.tokenizer, config, opened.generation_config(), /*max_samples=*/0);
   std::optional<Progress> shown(std::in_place, "evaluation");
   const EvaluationResult result = evaluate(*opened.model, data, config, device, budget);
+  if (options.save_logits > 0)
+    save_logits({*opened.model, *opened.tokenizer, {{"the model", teacher_text(config.model.path)}}}, data,
+                config, device, options.save_logits, options.logits_folder);
   lease.start.reset();  // the next run may start on this GPU
   Evaluated out;
   if (predictor) out.predictions = predictor->predict(*opened.model, device);
@@ -121,7 +126,7 @@ std::vector<Prediction> other_answers(const EvalOptions& options, std::vector<Pr
     Config config = options.config;
     config.model.path = options.against;
     log::info(concat("against ", hub::shown(options.against)));
-    rows = evaluate_model(config, "", lease).predictions->rows;
+    rows = evaluate_model(config, EvalOptions(), lease).predictions->rows;
   }
   const auto same = [](const Prediction& a, const Prediction& b) {
     return a.origin == b.origin || a.input == b.input;
@@ -207,7 +212,7 @@ void run_evaluation(const EvalOptions& options) {
   set_cpu_products(config.training.cpu_products);
   DeviceLease lease = acquire_device(config.device, config.gpu);
   set_up_device(lease.device, config.memory.limit, config.training.tf32);
-  auto [fields, predictions] = evaluate_model(config, options.base, lease);
+  auto [fields, predictions] = evaluate_model(config, options, lease);
   std::vector<ScoreRange> ranges;
   if (predictions) {
     if (!options.predictions_file.empty()) predictions->write(options.predictions_file);

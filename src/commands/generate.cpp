@@ -11,10 +11,12 @@
 #include "trainer/base/files.h"
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"
+#include "trainer/data/dataset.h"
 #include "trainer/device/device.h"
 #include "trainer/memory/device_memory.h"
 #include "trainer/memory/oom.h"
 #include "trainer/text/answer_text.h"
+#include "trainer/training/evaluate.h"
 
 #include "base/live_lines.h"
 #include "base/progress.h"
@@ -24,7 +26,9 @@
 #include "commands/prompts.h"
 #include "memory/set_up_device.h"
 #include "run/end_of_run.h"
+#include "run/fixed_settings.h"
 #include "run/run_model.h"
+#include "run/teacher_logits.h"
 
 namespace trainer {
 namespace {
@@ -198,6 +202,7 @@ void answer_rows(const OpenModel& opened, const PromptEncoder& encoder, const Ge
   encoder.warn_of_two_begins(prompts);
   answer_all(opened, prompts, first, config, options, device,
              [&](size_t index, const std::vector<std::string>& answers, const std::vector<float>& scores) {
+               if (options.save_logits > 0) rows[index].row = encoder.answered(rows[index], answers.front());
                Row row = std::move(rows[index].row);
                if (config.num_return_sequences > 1) {
                  row["predictions"] = answers;
@@ -208,6 +213,29 @@ void answer_rows(const OpenModel& opened, const PromptEncoder& encoder, const Ge
                }
                out << row.dump(-1, ' ', false, Row::error_handler_t::replace) << std::endl;
              });
+}
+
+// Writes what the model says of the answers in options.output_file. They are tokenized again, as a run that
+// learns from them will do: a text may have other tokens than those that it was generated with. `input`: the
+// field of the prompt, or a template; "" if the rows are conversations.
+void save_answer_logits(const GenerateOptions& options, const OpenModel& opened, const std::string& input,
+                        at::Device device) {
+  Config config;
+  config.data = options.data;
+  config.data.train = {DataSource(options.output_file)};
+  config.data.eval = {};
+  config.data.kind = input.empty() ? DataKind::chat : DataKind::automatic;
+  config.data.input = input;
+  config.data.target = input.empty() ? "" : "prediction";
+  config.model.path = opened.chat.string();
+  config.training.eval_batch_size = options.batch_size;
+  settle_packing(config, *opened.model, device.type());
+  const Dataset data = Dataset::open_train(config, *opened.tokenizer, opened.model->encoder_decoder());
+  save_logits({*opened.model, *opened.tokenizer, {{"the model", teacher_text(options.model)}}}, data, config,
+              device, options.save_logits, options.logits_folder);
+  log::info(concat("to learn from them: data.train=", options.output_file,
+                   input.empty() ? "" : concat(" 'data.input=", input, "' data.target=prediction"),
+                   " objective.name=distill objective.logits=", options.logits_folder));
 }
 
 // Returns whether the chat template is used.
@@ -259,7 +287,10 @@ void run_generation(const GenerateOptions& options) {
         "formats them with it");
   }
   if (!rows.empty()) {
+    const std::string input = encoder.input_of(rows.front());
     answer_rows(opened, encoder, config, std::move(rows), first, options, device, out);
+    out.flush();
+    if (options.save_logits > 0) save_answer_logits(options, opened, input, device);
   } else if (!options.prompts.empty()) {
     answer_prompts(opened, encoder, config, options, device, out);
   } else {

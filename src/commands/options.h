@@ -54,6 +54,9 @@ struct GenerateOptions {
   bool classify = false;     // what a head that scores texts gives them
   bool scores = false;       // in rows, beside the answers
   bool resume = false;       // output_file has the answers to the first rows
+  // Writes what the model thinks of its answers: so many tokens at a place, into this folder; 0: does not.
+  int64_t save_logits = 0;
+  std::string logits_folder;
 
   int64_t batch_size = 8;
   std::string device = "auto";
@@ -71,6 +74,9 @@ struct EvalOptions {
   bool json = false;
   std::string predictions_file;  // for the answers and their targets; empty: not written
   std::string against;  // a model or adapter directory, or a file of answers to the same rows; empty: none
+  // Writes what the model thinks of the data: so many tokens at a place, into this folder; 0: does not.
+  int64_t save_logits = 0;
+  std::string logits_folder;
 };
 
 // Reads rows for a command that needs nothing else of the library.

@@ -139,6 +139,38 @@ std::vector<int32_t> PromptEncoder::encode_conversation(Row row, ConversationFor
   return tokenizer_.encode(text, /*add_special_tokens=*/false);
 }
 
+bool PromptEncoder::is_conversation(const Row& row) const {
+  const bool is_list = row.contains("prompt") && row["prompt"].is_array();
+  return options_.chat || is_list || form_of(row).has_value();
+}
+
+std::string PromptEncoder::input_of(const PlacedRow& placed) const {
+  if (is_conversation(placed.row)) return "";
+  if (!options_.data.input.empty()) return options_.data.input;
+  for (const char* field : kPromptFields)
+    if (placed.row.contains(field)) return field;
+  return "";
+}
+
+Row PromptEncoder::answered(const PlacedRow& placed, const std::string& answer) const {
+  Row row = placed.row;
+  if (!is_conversation(row)) return row;
+  Row messages;
+  if (row.contains("prompt") && row["prompt"].is_array() && !row.contains("messages")) {
+    messages = to_answer(row["prompt"]);
+  } else if (const auto form = form_of(row)) {
+    if (*form == ConversationForm::alpaca) row["output"] = "";
+    messages = to_answer(read_conversation(row, *form).messages);
+  } else {
+    messages = opening();
+    messages.push_back({{"role", "user"}, {"content", prompt_of(row)}});
+  }
+  messages.push_back({{"role", "assistant"}, {"content", answer}});
+  for (const char* field : {"prompt", "completion", "conversations", "output"}) row.erase(field);
+  row["messages"] = std::move(messages);
+  return row;
+}
+
 std::string PromptEncoder::prompt_of(const Row& row) const {
   if (!options_.data.input.empty()) {
     const TextTemplate input = TextTemplate::parse(options_.data.input, "data.input");

@@ -47,6 +47,10 @@ class PromptEncoder {
   // The same for a row that holds a conversation, or a prompt in the fields that the run has learned from,
   // else in one of the usual fields. If the last message is the answer, it is left out.
   std::vector<int32_t> encode(const PlacedRow& row) const;
+  // Returns the row with this answer as a row to learn from: of a conversation, `messages` end with it.
+  Row answered(const PlacedRow& row, const std::string& answer) const;
+  // Returns the field, or the template, that a row's prompt comes from; "" if it is a conversation.
+  std::string input_of(const PlacedRow& row) const;
   // Returns whether the row is answered as a conversation.
   bool converses(const Row& row) const { return form_of(row).has_value(); }
   // The same for a conversation that the model is to continue. Special tokens are those of the template.
@@ -68,6 +72,7 @@ class PromptEncoder {
   std::optional<ConversationForm> form_of(const Row& row) const;
   std::vector<int32_t> encode_conversation(Row row, ConversationForm form) const;
   std::string prompt_of(const Row& row) const;
+  bool is_conversation(const Row& row) const;
 
   const Tokenizer& tokenizer_;
   std::string model_;

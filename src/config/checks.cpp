@@ -119,6 +119,7 @@ void check_scores(const Config& config, Checker& check) {
   };
   is_for_tokens(config.evaluation.generate, "evaluation.generate");
   is_for_tokens(config.training.z_loss != 0, "training.z_loss");
+  is_for_tokens(config.training.focal_gamma != 0, "training.focal_gamma");
   is_for_tokens(!config.model.add_tokens.empty() && config.lora, "model.add_tokens");
   is_for_tokens(config.model.init != ModelInit::pretrained, "model.init");
   is_for_tokens(config.data.loss_on != DataConfig{}.loss_on, "data.loss_on");
@@ -137,6 +138,17 @@ void check_scores(const Config& config, Checker& check) {
                   concat("the weight of '", name, "' must be from 0 to 1,000,000"));
 }
 
+void check_distillation(const Config& config, Checker& check) {
+  const ObjectiveConfig& objective = config.objective;
+  check.require(config.data.kind != DataKind::span_corruption, "data.kind",
+                "span_corruption makes other targets in each epoch, of which a teacher says nothing");
+  check.require(!objective.teacher.empty() || !objective.logits.empty(), "objective.name",
+                "distill needs what a teacher says: objective.teacher (a model's directory) or "
+                "objective.logits (a file that trainer eval --save-logits has written)");
+  check.require(objective.teacher.empty() || objective.logits.empty(), "objective.logits",
+                "is what a teacher has said, so objective.teacher has nothing to do; set one of them");
+}
+
 // The rows that an objective needs, and what has no meaning for it.
 void check_objective(const Config& config, Checker& check) {
   check_scores(config, check);
@@ -148,6 +160,7 @@ void check_objective(const Config& config, Checker& check) {
   const char* others = kind == DataKind::feedback ? "kto" : "dpo, ipo, orpo, simpo, cpo or reward";
   check.require(!of_answers || kind == needed, "data.kind",
                 concat("needs objective.name: ", others, ", and that is ", objective.name));
+  if (objective.distills()) check_distillation(config, check);
   if (!objective.compares()) return;
   check.require(kind == DataKind::automatic || of_answers, "data.kind",
                 concat("objective.name: ", objective.name, " needs rows of kind ",
@@ -171,8 +184,14 @@ void check_objective(const Config& config, Checker& check) {
   check.require(config.training.label_smoothing == 0, "training.label_smoothing",
                 concat("is for sft; for preferences see objective.label_smoothing"));
   check.require(config.training.z_loss == 0, "training.z_loss", "is for objective.name: sft");
+  check.require(config.training.focal_gamma == 0, "training.focal_gamma", "is for objective.name: sft");
   check.require(config.data.loss_weight.empty(), "data.loss_weight",
                 concat("is for objective.name: sft; ", objective.name, " takes all rows as they are"));
+  const bool weighs = std::ranges::any_of(config.data.train,
+                                          [](const DataSource& source) { return source.loss_weight != 1; });
+  check.require(
+      !weighs, "data.train",
+      concat("loss_weight is for objective.name: sft; ", objective.name, " takes all rows as they are"));
   check.require(config.data.input.empty() && config.data.target.empty(),
                 config.data.input.empty() ? "data.target" : "data.input",
                 concat("is not used with objective.name: ", objective.name,

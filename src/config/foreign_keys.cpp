@@ -228,6 +228,7 @@ const ForeignKey kForeignKeys[] = {
     {kHf, "group_by_length", "training.micro_batching",
      "unknown key; write training.micro_batching: tokens (the default)", to::grouped_by_length},
     {kHf, "label_smoothing_factor", "training.label_smoothing"},
+    {kHf, "neftune_alpha, noisy_embedding_alpha", "training.neftune_noise_alpha"},
     {kHf, "precompute_ref_log_probs", "objective.reference: kept"},
     {kHf, "reference_free", "objective.reference: none"},
     {kHf, "simpo_gamma", "objective.gamma"},
@@ -256,7 +257,7 @@ const ForeignKey kForeignKeys[] = {
     {kHf,
      "optim_args, eval_accumulation_steps, prediction_loss_only, half_precision_backend, "
      "dataloader_pin_memory, dataloader_persistent_workers, length_column_name, label_names, torch_compile, "
-     "torchdynamo, jit_mode_eval, neftune_noise_alpha",
+     "torchdynamo, jit_mode_eval",
      "", kNoPlace},
     {kHf,
      "lr_scheduler_kwargs, eval_on_start, eval_delay, logging_first_step, early_stopping_threshold, "

@@ -95,6 +95,8 @@ void import_type(GivenKeys& dataset, ImportedSettings& settings) {
     settings.set("data.kind", "text", from);
     settings.set_text("data.input", dataset.take_text("field").value_or("text"), dataset.full_name("field"));
     settings.their_default("data.long_samples", "split", "their default for texts");
+  } else if (kind == "input_output") {
+    settings.set("data.kind", "completion", from + ": segments");
   } else if (!name.empty()) {
     settings.leave_out(from, "say which fields are read: data.kind, data.input and data.target");
   }

@@ -20,11 +20,11 @@ Json map_schema(const char* type) {
 }
 
 Json sources_schema() {
-  const Json weighted{
-      {"type", "object"},
-      {"additionalProperties", false},
-      {"required", {"path"}},
-      {"properties", {{"path", text_schema()}, {"weight", {{"type", "number"}, {"exclusiveMinimum", 0}}}}}};
+  const Json weight{{"type", "number"}, {"exclusiveMinimum", 0}};
+  const Json weighted{{"type", "object"},
+                      {"additionalProperties", false},
+                      {"required", {"path"}},
+                      {"properties", {{"path", text_schema()}, {"weight", weight}, {"loss_weight", weight}}}};
   const Json list{{"type", "array"}, {"items", {{"anyOf", {text_schema(), weighted}}}}};
   return {text_schema(), weighted, list, {{"type", "null"}}};
 }

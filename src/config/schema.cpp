@@ -249,6 +249,19 @@ Section training_section() {
            "Evaluation is without it.")
            .at_least(0)
            .below(1),
+       key(&T::focal_gamma, "focal_gamma", OnResume::is_logged,
+           "The exponent of focal loss: the loss of a token is multiplied by (1 - p)^focal_gamma, where p is "
+           "the probability that the model gives it, so that tokens which it already knows count less (2 is "
+           "usual). Evaluation is without it. 0: off.")
+           .at_least(0)
+           .at_most(100),
+       key(&T::neftune_noise_alpha, "neftune_noise_alpha", OnResume::is_logged,
+           "Noise on the embedded tokens while training (NEFTune): uniform, of up to this divided by the "
+           "root "
+           "of the sample's tokens times the hidden size. 5 to 15 are usual. Of an encoder-decoder only the "
+           "source gets it. 0: off.")
+           .at_least(0)
+           .at_most(1e6),
        key(&T::dropout, "dropout", OnResume::is_logged,
            "Dropout rate of the model. Default: the one in its config.json; for preferences and "
            "rewards 0.")

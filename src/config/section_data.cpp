@@ -12,7 +12,7 @@ Section data_section() {
            "Training data. A file of JSON lines, a pattern (data/*.jsonl), a folder or the name of a data "
            "set on the Hugging Face Hub (tatsu-lab/alpaca, docs/model-names.md); or a list of these. "
            "An entry of a list can also be {path: a.jsonl, weight: 2}: each of its samples is then used that "
-           "many times per epoch."),
+           "many times per epoch. With loss_weight: 0.5, its tokens count half in the loss."),
        key(&D::eval, "eval", OnResume::fixes_run_by_content,
            "Evaluation data. Paths as for train; or a number such as 0.02, to hold out that share of the "
            "rows of train. Evaluated as training.eval_strategy says: after every epoch by default."),

@@ -17,8 +17,8 @@ Section objective_section() {
   using O = ObjectiveConfig;
   return section(
       "objective",
-      "What a step optimises: the answers of the rows, preferences (docs/preferences.md), or the labels of "
-      "texts (docs/classification.md).",
+      "What a step optimises: the answers of the rows, preferences (docs/preferences.md), the labels of texts "
+      "(docs/classification.md), or what a teacher says of the answers (docs/distillation.md).",
       {key(&O::name, "name", OnResume::fixes_run,
            "The objective. sft: answers are learned. dpo, ipo, orpo, simpo, cpo: a chosen answer is "
            "preferred "
@@ -26,9 +26,10 @@ Section objective_section() {
            "feedback). classification, regression: a label, or a number, is learned of each text (data.kind: "
            "classification). reward: a score that is higher for the chosen answer than for the rejected one "
            "(Bradley-Terry). Of a T5's encoder alone: token_classification, where each word has a label; "
-           "embedding, where a text is nearer to one that belongs to it than to those of other rows.")
+           "embedding, where a text is nearer to one that belongs to it than to those of other rows. distill: "
+           "answers are learned, and what a teacher thinks of each of their tokens.")
            .one_of({"sft", "dpo", "ipo", "orpo", "kto", "simpo", "cpo", "classification", "regression",
-                    "reward", "token_classification", "embedding"}),
+                    "reward", "token_classification", "embedding", "distill"}),
        key(&O::loss_type, "loss_type", OnResume::is_logged,
            "The function of the difference that dpo and cpo minimise. sigmoid, as in their papers; hinge "
            "(SLiC); only dpo: robust (against wrong labels, label_smoothing is their share), apo_zero, "
@@ -107,7 +108,44 @@ Section objective_section() {
            "temperature.")
            .above(0)
            .at_most(1e6)
-           .only_with("objective.name", "embedding")});
+           .only_with("objective.name", "embedding"),
+       key(&O::teacher, "teacher", OnResume::fixes_run_by_content,
+           "Directory of the teacher of distill, a model or an adapter, or its name on the Hugging Face Hub. "
+           "It "
+           "runs once over the data, before the model is loaded; what it says is kept in data.cache.")
+           .path()
+           .only_with("objective.name", "distill"),
+       key(&O::logits, "logits", OnResume::fixes_run_by_content,
+           "What a teacher of distill has said of the training data: a safetensors file, or a folder of "
+           "them, "
+           "as `trainer eval --save-logits` writes them. Instead of teacher.")
+           .path()
+           .only_with("objective.name", "distill"),
+       key(&O::top_k, "top_k", OnResume::is_logged,
+           "How many tokens are kept of what the teacher says at a place, the likeliest ones. The others "
+           "count "
+           "as one. For objective.teacher; a file has its own number.")
+           .at_least(1)
+           .at_most(100000)
+           .in("tokens")
+           .only_with("objective.name", "distill"),
+       key(&O::temperature, "temperature", OnResume::is_logged,
+           "What the logits of teacher and model are divided by in distill. Above 1, unlikely tokens count "
+           "more.")
+           .above(0)
+           .at_most(1000)
+           .only_with("objective.name", "distill"),
+       key(&O::alpha, "alpha", OnResume::is_logged,
+           "The share of the teacher in the loss of distill; the rest is that of the labels.")
+           .at_least(0)
+           .at_most(1)
+           .only_with("objective.name", "distill"),
+       key(&O::divergence, "divergence", OnResume::is_logged,
+           "The distance from the teacher that distill makes small. forward: KL(teacher || model), which "
+           "covers "
+           "all that the teacher may say. reverse: KL(model || teacher), which keeps to what it would say.")
+           .one_of({"forward", "reverse"})
+           .only_with("objective.name", "distill")});
 }
 
 }  // namespace trainer::config

@@ -21,7 +21,7 @@ constexpr std::array kOffloadParts{std::pair{"optimizer", &Offload::optimizer},
 std::string name_in(const YAML::Node& node) { return node.IsScalar() ? node.Scalar() : ""; }
 
 constexpr const char* kExpected =
-    "expected a path, a list of paths or of {path: PATH, weight: NUMBER}, found ";
+    "expected a path, a list of paths or of {path: PATH, weight: NUMBER, loss_weight: NUMBER}, found ";
 
 constexpr int64_t kLargestWeight = 1'000'000;
 
@@ -41,23 +41,23 @@ std::optional<std::string> read_path(const YAML::Node& node, std::vector<DataSou
 
 std::optional<std::string> read_mapping(const YAML::Node& node, std::vector<DataSource>& sources) {
   std::optional<std::string> path;
-  double weight = 1;
+  double weight = 1, loss_weight = 1;
   for (const auto& entry : node) {
     const std::string name = entry.first.IsScalar() ? entry.first.Scalar() : "";
     if (name == "path" && entry.second.IsScalar()) {
       path = expand_home(entry.second.Scalar());
-    } else if (name == "weight") {
+    } else if (name == "weight" || name == "loss_weight") {
       const auto value = entry.second.IsScalar() ? number(entry.second.Scalar()) : std::nullopt;
       if (!value || !std::isfinite(*value) || *value <= 0 || *value > kLargestWeight)
-        return concat("a weight must be above 0 and at most ", grouped(kLargestWeight), ", found ",
+        return concat("a ", name, " must be above 0 and at most ", grouped(kLargestWeight), ", found ",
                       describe(entry.second));
-      weight = *value;
+      (name == "weight" ? weight : loss_weight) = *value;
     } else {
       return concat(kExpected, "a mapping with '", name, "'");
     }
   }
   if (!path) return concat(kExpected, "a mapping without a path");
-  sources.emplace_back(*path, weight);
+  sources.emplace_back(*path, weight, loss_weight);
   return std::nullopt;
 }
 
@@ -124,7 +124,7 @@ std::optional<std::string> assign_eval_data(const YAML::Node& node, EvalData& ta
   std::vector<DataSource> sources;
   if (auto problem = assign_sources(node, sources)) return problem;
   for (const DataSource& source : sources) {
-    if (source.weight != 1)
+    if (source.weight != 1 || source.loss_weight != 1)
       return concat("only sets of data.train can have a weight; '", source.path, "' has one");
   }
   target = {std::move(sources), 0};
@@ -135,9 +135,10 @@ std::string sources_as_yaml(const std::vector<DataSource>& sources) {
   std::vector<std::string> items;
   for (const DataSource& source : sources) {
     const std::string path = text_as_yaml(source.path);
-    items.push_back(source.weight == 1
-                        ? path
-                        : concat("{path: ", path, ", weight: ", number_as_yaml(source.weight), "}"));
+    std::string more;
+    if (source.weight != 1) more += ", weight: " + number_as_yaml(source.weight);
+    if (source.loss_weight != 1) more += ", loss_weight: " + number_as_yaml(source.loss_weight);
+    items.push_back(more.empty() ? path : concat("{path: ", path, more, "}"));
   }
   return "[" + join(items) + "]";
 }

@@ -72,6 +72,15 @@ Json weights_as_json(const std::vector<float>& weights) {
   return json;
 }
 
+// Nothing where no part has a weight, so that such data hold out the same rows as before.
+std::string parts_as_content(const std::vector<std::vector<Conversation::PartWeight>>& all) {
+  std::string text;
+  for (size_t message = 0; message < all.size(); message++)
+    for (const auto& [end, weight] : all[message])
+      text += concat(',', message, ' ', end, ' ', static_cast<double>(weight));
+  return text;
+}
+
 void warn_without_end(const ChatTemplate& chat_template, const Tokenizer& tokenizer) {
   try {
     if (const std::string why = why_no_end_is_learned(chat_template, tokenizer); !why.empty()) warn_once(why);
@@ -110,11 +119,35 @@ void ChatEncoder::check(const Conversation& conversation, ConversationForm form)
   refuse_unknown_roles(conversation, chat_template, config_.loss_on);
 }
 
+// The weights of the parts of an encoder-decoder's target. What has the weight 0 stays a label, because the
+// decoder reads it.
+void ChatEncoder::weigh_target(const Conversation& conversation, const std::string& target,
+                               EncodedSample& encoded) const {
+  const size_t last = before_last_answer(conversation.messages);
+  if (last >= conversation.part_weights.size() || conversation.part_weights[last].empty()) return;
+  if (target != content_text(conversation.messages[last]))
+    throw DataError(concat("message ", last + 1,
+                           ": its parts have weights, and it calls functions; give the ",
+                           "message one weight"));
+  const auto& parts = conversation.part_weights[last];
+  std::vector<float> weights;
+  for (const TextRange& range : tokenizer_.encode_with_ranges(target, true).ranges)
+    weights.push_back(
+        range.end == range.begin && range.begin >= target.size() ? 1.0F : weight_at(parts, range.begin));
+  const size_t kept = encoded.sample.labels.size();
+  if (config_.truncation_side == TruncationSide::left)
+    weights.erase(weights.begin(), weights.end() - static_cast<std::ptrdiff_t>(kept));
+  weights.resize(kept, 1.0F);
+  if (encoded.target_lost > 0) weights.back() = 1;  // the end token is kept
+  encoded.sample.weights = std::move(weights);
+}
+
 std::vector<EncodedSample> ChatEncoder::encode(const ReadRow& row) const {
   if (encoder_decoder_) {
     const Dataset::Texts both = texts(row);
     std::vector<EncodedSample> samples =
         encode_samples(both.input, both.target, DataKind::seq2seq, config_, tokenizer_);
+    weigh_target(row.conversation, both.target, samples.front());
     weigh(samples, row.weight * weight_of_target(row.conversation));
     return samples;
   }
@@ -177,7 +210,8 @@ std::optional<int32_t> ChatEncoder::end_of_answer() const {
 std::string ChatEncoder::content(const ReadRow& row) const {
   const Conversation& all = row.conversation;
   return concat('[', all.messages.dump(), ',', all.tools.dump(), ',', all.variables.dump(), ',',
-                weights_as_json(all.weights).dump(), ']', weight_as_content(row.weight));
+                weights_as_json(all.weights).dump(), parts_as_content(all.part_weights), ']',
+                weight_as_content(row.weight));
 }
 
 // Does not render the template, because that would cost as much as encoding the sample again.

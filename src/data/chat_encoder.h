@@ -39,6 +39,9 @@ class ChatEncoder : public RowEncoder {
   std::string target_field() const override { return ""; }
 
  private:
+  void weigh_target(const Conversation& conversation, const std::string& target,
+                    EncodedSample& encoded) const;
+
   ConversationForm form_;  // the first row's
   std::optional<ChatTemplate> template_;
   DataConfig config_;

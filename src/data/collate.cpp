@@ -2,6 +2,7 @@
 // so that no value is read back from the device.
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <numeric>
 
 #include <ATen/ATen.h>
@@ -36,7 +37,35 @@ struct Supervision {
   std::vector<int64_t> rows, labels;
   std::vector<float> weights;
   bool weighted = false;  // some weights are not 1
+  TeacherTokens teacher;  // of all of them
 };
+
+// Samples may have different numbers of tokens of a teacher: those that are missing stand for the first one.
+void add_teacher(TeacherTokens& all, const TeacherTokens& more, int64_t most) {
+  all.top = most;
+  if (more.top == most) {
+    all.ids.insert(all.ids.end(), more.ids.begin(), more.ids.end());
+    all.log_probs.insert(all.log_probs.end(), more.log_probs.begin(), more.log_probs.end());
+    return;
+  }
+  const auto top = static_cast<size_t>(more.top);
+  for (size_t at = 0; top > 0 && at < more.ids.size(); at += top) {
+    all.ids.insert(all.ids.end(), more.ids.begin() + at, more.ids.begin() + at + top);
+    all.ids.insert(all.ids.end(), static_cast<size_t>(most) - top, more.ids[at]);
+    all.log_probs.insert(all.log_probs.end(), more.log_probs.begin() + at, more.log_probs.begin() + at + top);
+    all.log_probs.insert(all.log_probs.end(), static_cast<size_t>(most) - top,
+                         -std::numeric_limits<float>::infinity());
+  }
+}
+
+void add_teachers(Supervision& supervision, const EffectiveBatch& batch, const std::vector<int64_t>& slots) {
+  int64_t most = 0;
+  for (const int64_t slot : slots)
+    most = std::max(most, batch.samples[static_cast<size_t>(slot)].teacher.top);
+  for (const int64_t slot : slots) {
+    if (most > 0) add_teacher(supervision.teacher, batch.samples[static_cast<size_t>(slot)].teacher, most);
+  }
+}
 
 // Decoders: the state at i - 1 predicts token i, so `lookahead` is 1. T5's decoder gets labels that are
 // already shifted.
@@ -60,6 +89,14 @@ void add_vectors(MicroBatch& result, const Supervision& supervision, const std::
   result.supervised_labels = upload(host_vector(supervision.labels, device));
   if (supervision.weighted) result.supervised_weights = upload(host_vector(supervision.weights, device));
   result.slots = upload(host_vector(slots, device));
+  const TeacherTokens& teacher = supervision.teacher;
+  if (teacher.top == 0) return;
+  const std::vector<int64_t> ids(teacher.ids.begin(), teacher.ids.end());
+  const int64_t rows = std::ssize(supervision.labels);
+  TORCH_CHECK(std::ssize(ids) == rows * teacher.top, "collate: a teacher of ", ids.size(), " tokens for ",
+              rows, " labels, each with ", teacher.top);
+  result.teacher_ids = upload(host_vector(ids, device)).view({rows, teacher.top});
+  result.teacher_log_probs = upload(host_vector(teacher.log_probs, device)).view({rows, teacher.top});
 }
 
 // A row of samples that lie one after another.
@@ -141,6 +178,7 @@ MicroBatch collate_packed(const EffectiveBatch& batch, const std::vector<int64_t
     result.packed_target = {targets.layout(upload, device), groups(result.lengths, result.lengths),
                             groups(target_lengths, target_lengths), groups(target_lengths, result.lengths)};
   }
+  add_teachers(supervision, batch, slots);
   add_vectors(result, supervision, slots, upload, device);
   upload.wait();
   return result;
@@ -182,6 +220,7 @@ MicroBatch collate(const EffectiveBatch& batch, const std::vector<int64_t>& slot
   Upload upload(device);
   result.input_ids = upload(inputs.tensor());
   if (options.encoder_decoder) result.decoder_input_ids = upload(decoder_inputs.tensor());
+  add_teachers(supervision, batch, slots);
   add_vectors(result, supervision, slots, upload, device);
   upload.wait();
   return result;

@@ -15,6 +15,7 @@ struct Part {
   RowFile file;
   RowIndex index;
   int64_t first_sample = 0;
+  float loss_weight = 1;  // of its entry of data.train
 };
 
 // Returns what was counted in all of them.

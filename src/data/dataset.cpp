@@ -12,6 +12,17 @@
 
 namespace trainer {
 
+namespace {
+
+Sample weighed(Sample sample, float weight) {
+  if (weight == 1) return sample;
+  if (sample.weights.empty()) sample.weights.assign(sample.labels.size(), 1.0F);
+  for (float& each : sample.weights) each *= weight;
+  return sample;
+}
+
+}  // namespace
+
 Dataset Dataset::open_part(const std::vector<DataSource>& sources, const RowChoice& choice,
                            const Config& config, const Tokenizer& tokenizer, bool encoder_decoder) {
   if (sources.empty()) throw DataError("data.train: no data files are given");
@@ -68,14 +79,14 @@ Sample Dataset::sample(int64_t index, int64_t side, int64_t epoch) const {
   const Part& part = state_->part_of(index);
   if (const auto ids = part.index.piece(index - part.first_sample)) {
     part.file.check_unchanged();
-    return state_->encoder->from_kept(*ids, noise);
+    return weighed(state_->encoder->from_kept(*ids, noise), part.loss_weight);
   }
   return state_->read(index, [&](const RowParser& row, const IndexedSample& entry) {
     ReadRow read = state_->encoder->read(row);
     read.noise = noise;
     std::vector<EncodedSample> samples = state_->encoder->encode(read);
     if (entry.piece >= samples.size()) throw DataError("the row gives fewer samples");
-    return std::move(samples[entry.piece].sample);
+    return weighed(std::move(samples[entry.piece].sample), part.loss_weight);
   });
 }
 
@@ -91,6 +102,7 @@ std::vector<Sample> Dataset::samples(int64_t index, int64_t epoch) const {
   for (int64_t side = 0; references_ && side < state_->sides; side++)
     samples[static_cast<size_t>(side)].reference =
         references_->at(static_cast<size_t>(index * state_->sides + side));
+  if (logits_) samples.front().teacher = teacher_of(samples.front(), index);
   return samples;
 }
 

@@ -1,7 +1,12 @@
 // What a reference says of the answers of a data set, where it was computed before.
 #include <utility>
 
+#include "trainer/base/error.h"
+#include "trainer/base/strings.h"
 #include "trainer/data/dataset.h"
+
+#include "data/dataset_state.h"
+#include "data/stored_logits.h"
 
 namespace trainer {
 
@@ -11,6 +16,16 @@ void Dataset::set_references(std::vector<double> references) {
 
 void Dataset::set_references_of_others(std::map<RowPair, double> references) {
   references_of_others_ = std::make_shared<const std::map<RowPair, double>>(std::move(references));
+}
+
+void Dataset::set_logits(std::shared_ptr<const StoredLogits> logits) { logits_ = std::move(logits); }
+
+TeacherTokens Dataset::teacher_of(const Sample& sample, int64_t index) const {
+  if (auto found = logits_->of(sample, index, state_->encoder_decoder)) return std::move(*found);
+  throw DataError(concat(origin(index), ": ", logits_->name(),
+                         " has no row with these tokens; what a teacher says fits rows that become the same ",
+                         "tokens as they did for it: the same data, chat template, data.max_length and "
+                         "data.loss_on"));
 }
 
 std::optional<double> Dataset::reference_of_other(const RowPair& pair) const {

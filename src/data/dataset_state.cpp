@@ -57,7 +57,7 @@ void Dataset::State::open(const std::vector<DataSource>& sources, const RowChoic
       if (rest.max_samples == 0) continue;
       RowIndex index = index_of(*file, rest);
       const int64_t samples = index.size();
-      parts.push_back({std::move(*file), std::move(index), size});
+      parts.push_back({std::move(*file), std::move(index), size, static_cast<float>(sources[i].loss_weight)});
       size += samples;
     }
     if (size > before) sets.push_back(set_of(before, sources[i].weight));

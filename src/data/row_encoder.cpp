@@ -11,6 +11,7 @@
 #include "data/chat_encoder.h"
 #include "data/label_encoder.h"
 #include "data/pairs_encoder.h"
+#include "data/segments_encoder.h"
 #include "data/text_encoder.h"
 #include "text/chat/marks.h"
 
@@ -85,6 +86,7 @@ std::unique_ptr<RowEncoder> make_row_encoder(const DataConfig& config, const std
       return make_label_encoder(config, model, first_row, tokenizer, encoder_decoder);
     refuse_judged_answers(config, first_row, fields);
     if (auto chat = make_chat_encoder(config, model, first_row, tokenizer, encoder_decoder)) return chat;
+    if (auto segments = make_segments_encoder(config, first_row, tokenizer, encoder_decoder)) return segments;
     return std::make_unique<TextEncoder>(choose_fields(config, fields, encoder_decoder), config, tokenizer);
   });
 }

@@ -9,12 +9,27 @@
 #include "trainer/base/strings.h"
 #include "trainer/nn/linear.h"
 
+#include "base/random.h"
+#include "data/upload.h"
 #include "nn/embedding.h"
+#include "ops/embedding_noise.h"
 
 namespace trainer {
 
 at::Tensor Generation::add(const MicroBatch& /*prompts*/, int64_t /*start_token*/) {
   TORCH_CHECK(false, "a generation that takes no more sequences was given some");
+}
+
+at::Tensor noisy(const at::Tensor& embedded, const MicroBatch& batch, const at::Tensor& row_keys,
+                 const ForwardContext& context) {
+  const at::Device device = embedded.device();
+  Upload upload(device);
+  const at::Tensor sizes =
+      upload(host_vector(noise_sizes(batch.lengths, context.embedding_noise, embedded.size(-1),
+                                     batch.packed ? 0 : embedded.size(1)),
+                         device));
+  upload.wait();
+  return with_noise(embedded, row_keys, sizes, derive(context.random_key, "noise of embeddings"));
 }
 
 // Adapters and copies also have a row for each token.

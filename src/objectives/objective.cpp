@@ -7,17 +7,24 @@
 namespace trainer {
 namespace {
 
+// The name of the divergence from a teacher in the metrics.
+constexpr const char* kTeacher = "teacher_kl";
+
 class CrossEntropy : public Objective {
  public:
-  explicit CrossEntropy(const TrainingConfig& config)
-      : label_smoothing_(config.label_smoothing), z_loss_(config.z_loss) {}
+  explicit CrossEntropy(const Config& config) : training_(config.training), objective_(config.objective) {}
 
+  // In evaluations the loss is that of the labels alone.
   LossOptions options(Pass pass) const override {
     LossOptions options;
     options.count_correct = pass == Pass::evaluation;
+    options.teacher.alpha = pass == Pass::evaluation ? 0 : objective_.alpha;
+    options.teacher.temperature = objective_.temperature;
+    options.teacher.reverse = objective_.divergence == "reverse";
     if (pass == Pass::evaluation) return options;
-    options.label_smoothing = label_smoothing_;
-    options.z_loss = z_loss_;
+    options.label_smoothing = training_.label_smoothing;
+    options.z_loss = training_.z_loss;
+    options.focal_gamma = training_.focal_gamma;
     return options;
   }
 
@@ -28,19 +35,30 @@ class CrossEntropy : public Objective {
   }
 
   std::vector<Term> terms(Pass pass) const override {
-    if (pass == Pass::evaluation) return {{"loss"}, {"token_accuracy", /*over_tokens=*/true}};
-    if (z_loss_ > 0) return {{"loss"}, {"z_loss"}};
-    return {{"loss"}};
+    std::vector<Term> terms{{"loss"}};
+    if (pass == Pass::evaluation) terms.push_back({"token_accuracy", /*over_tokens=*/true});
+    if (has_z_loss(pass)) terms.push_back({"z_loss"});
+    if (has_teacher(pass)) terms.push_back({kTeacher});
+    return terms;
   }
 
   std::vector<at::Tensor> sums(const LossSum& out, Pass pass) const override {
-    if (pass == Pass::evaluation) return {out.loss, out.correct};
-    if (z_loss_ > 0) return {out.loss, out.z_loss};
-    return {out.loss};
+    std::vector<at::Tensor> sums{out.loss};
+    if (pass == Pass::evaluation) sums.push_back(out.correct);
+    if (has_z_loss(pass)) sums.push_back(out.z_loss);
+    if (has_teacher(pass)) sums.push_back(out.divergence);
+    return sums;
   }
 
  private:
-  double label_smoothing_, z_loss_;
+  bool has_z_loss(Pass pass) const { return pass == Pass::training && training_.z_loss > 0; }
+  // What a file says is of the training data.
+  bool has_teacher(Pass pass) const {
+    return objective_.distills() && (pass == Pass::training || !objective_.teacher.empty());
+  }
+
+  TrainingConfig training_;
+  ObjectiveConfig objective_;
 };
 
 // The mean loss of the texts' labels, by their weights. The head knows whether they are classes or numbers
@@ -108,7 +126,7 @@ std::unique_ptr<Objective> make_objective(const Config& config) {
   if (config.objective.compares()) return std::make_unique<OfAnswers>(config.objective);
   if (config.objective.classifies() || config.objective.embeds())
     return std::make_unique<OfLabels>(config.training);
-  return std::make_unique<CrossEntropy>(config.training);
+  return std::make_unique<CrossEntropy>(config);
 }
 
 }  // namespace trainer

@@ -73,8 +73,8 @@ Means means_of(const Objective& objective, Pass pass, const std::vector<double>&
 inline double mean_of(double sum, double normaliser) { return normaliser > 0 ? sum / normaliser : sum; }
 
 // The objective of a run. Cross-entropy: the mean of the supervised tokens' losses, by their weights, with
-// training.label_smoothing and training.z_loss; evaluation is without both. Of labels of whole texts: the
-// mean of their losses.
+// training.label_smoothing, z_loss and focal_gamma, and of distill the divergence from a teacher; the loss of
+// an evaluation is without all of them. Of labels of whole texts: the mean of their losses.
 std::unique_ptr<Objective> make_objective(const Config& config);
 
 }  // namespace trainer

@@ -11,6 +11,7 @@
 #include "memory/memory_phase.h"
 #include "ops/kernels.h"
 #include "ops/matmul.h"
+#include "ops/teacher_term.h"
 
 namespace trainer {
 namespace {
@@ -23,7 +24,7 @@ constexpr int64_t kLogitsAtOnce = 8;  // logits that a thread moves at once
 // The same as in linear_cross_entropy.cu.
 struct LossTerms {
   int vocab, stride;
-  float soft_cap, smoothing, z_loss;
+  float soft_cap, smoothing, z_loss, focal_gamma, share;
 };
 
 // One block a row, with as many threads as keep enough of a long row under way.
@@ -59,8 +60,10 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
     ctx->set_materialize_grads(false);
     more->correct = options.count_correct ? parts.correct : at::Tensor();
     more->z_loss = parts.z_loss;
+    more->divergence = parts.divergence;
     more->log_probabilities = parts.log_probabilities;
-    const bool plain = !row_weights->defined() && options.label_smoothing == 0 && options.z_loss == 0;
+    const bool plain = !row_weights->defined() && options.label_smoothing == 0 && options.z_loss == 0 &&
+                       options.focal_gamma == 0 && !options.teacher.defined();
     if (!parts.log_probabilities.defined()) return {parts.loss};
     if (!plain || wanted.weight) ctx->mark_non_differentiable({parts.log_probabilities});
     return {parts.loss, parts.log_probabilities};
@@ -93,20 +96,29 @@ RowsOfLoss::RowsOfLoss(const at::Tensor& hidden, const LossOptions& options, con
   const auto empty = [&](bool wanted) {
     return wanted ? at::empty({hidden.size(0)}, hidden.options().dtype(at::kFloat)) : at::Tensor();
   };
-  all = {options.z_loss, row_weights.defined() ? row_weights.contiguous() : row_weights,
-         empty(options.log_probabilities), empty(options.z_loss > 0)};
+  const bool taught = options.teacher.defined();
+  all = {options.z_loss,
+         row_weights.defined() ? row_weights.contiguous() : row_weights,
+         empty(options.log_probabilities || taught),
+         empty(options.z_loss > 0 || taught),
+         options.focal_gamma,
+         taught ? 1 - options.teacher.alpha : 1.0,
+         {}};
+  keeps_log_p_ = options.log_probabilities;
+  of_divergence_ = options.teacher.alpha * options.teacher.temperature * options.teacher.temperature;
 }
 
 RowTerms RowsOfLoss::narrow(int64_t first, int64_t count) const {
   const auto part = [&](const at::Tensor& rows) {
     return rows.defined() ? rows.narrow(0, first, count) : at::Tensor();
   };
-  return {all.z_loss, part(all.weights), part(all.log_p), part(all.log_z)};
+  return {all.z_loss, part(all.weights), part(all.log_p), part(all.log_z), all.focal_gamma, all.share, {}};
 }
 
 void RowsOfLoss::finish(LossParts& parts) const {
-  parts.log_probabilities = all.log_p;
-  if (!all.log_z.defined()) return;
+  if (keeps_log_p_) parts.log_probabilities = all.log_p;
+  if (parts.divergence.defined()) parts.loss = parts.loss + parts.divergence * of_divergence_;
+  if (all.z_loss == 0) return;
   at::Tensor squares = all.log_z.square();
   if (all.weights.defined()) squares.mul_(all.weights);
   parts.z_loss = squares.sum().mul_(all.z_loss);
@@ -129,9 +141,13 @@ LossParts loss_parts_gpu(const at::Tensor& hidden, const at::Tensor& weight, con
   const int64_t most = std::max(wanted.any() ? options.chunk_rows : 1, rows_of_small_chunks(vocab));
   const int64_t step = rows_per_chunk(count, most);
   const at::Tensor place = at::empty({step, stride}, fp32);
-  const LossTerms terms{static_cast<int>(vocab), static_cast<int>(stride),
-                        static_cast<float>(options.soft_cap), static_cast<float>(options.label_smoothing),
-                        static_cast<float>(options.z_loss)};
+  const LossTerms terms{static_cast<int>(vocab),
+                        static_cast<int>(stride),
+                        static_cast<float>(options.soft_cap),
+                        static_cast<float>(options.label_smoothing),
+                        static_cast<float>(options.z_loss),
+                        static_cast<float>(options.focal_gamma),
+                        static_cast<float>(rows_of_loss.all.share)};
   for (int64_t row = 0; row < count; row += step) {
     const int64_t rows = std::min(step, count - row);
     const at::Tensor x = hidden.narrow(0, row, rows);
@@ -140,13 +156,18 @@ LossParts loss_parts_gpu(const at::Tensor& hidden, const at::Tensor& weight, con
     const at::Tensor loss_here = loss.narrow(0, row, rows), y_here = y.narrow(0, row, rows);
     at::Tensor correct_here;
     if (correct.defined()) correct_here = correct.narrow(0, row, rows);
-    const RowTerms of_rows = rows_of_loss.narrow(row, rows);
+    RowTerms of_rows = rows_of_loss.narrow(row, rows);
+    TeacherOfRows taught(options, rows_of_loss.all.weights, row, rows);
+    taught.look_at(logits, /*capped=*/false);
+    of_rows.of_p = taught.of_p();
     kernels.start("loss_of_rows", grid_of_logits(rows, vocab), logits.mutable_data_ptr(),
                   elements(y_here, hidden, at::kLong), loss_here.mutable_data_ptr(),
                   values_or_null(correct_here), values_or_null(of_rows.weights),
-                  values_or_null(of_rows.log_p), values_or_null(of_rows.log_z), terms,
-                  static_cast<int>(wanted.any()));
-    const at::Tensor gradient = place.view(hidden.scalar_type()).narrow(0, 0, rows).narrow(1, 0, vocab);
+                  values_or_null(of_rows.log_p), values_or_null(of_rows.log_z), values_or_null(of_rows.of_p),
+                  terms, static_cast<int>(wanted.any()));
+    at::Tensor gradient = place.view(hidden.scalar_type()).narrow(0, 0, rows).narrow(1, 0, vocab);
+    if (wanted.any()) taught.put_gradients(gradient, y_here, of_rows, /*capped=*/false);
+    taught.add_to(out);
     if (wanted.hidden) {
       at::Tensor g_here = out.g_hidden.narrow(0, row, rows);
       at::mm_out(g_here, gradient, weight);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -13,13 +14,27 @@ namespace trainer {
 // Inputs and outputs of softmax_loss() for each row besides the label and the loss: fp32 [rows]. Undefined
 // tensors are neither read nor computed.
 struct RowTerms {
-  double z_loss = 0.0;  // c: c * log(Z)^2 is added to the loss of a row; Z is the sum of e^logit
-  at::Tensor weights;   // the loss and its gradient are multiplied by these
-  at::Tensor log_p;     // gets log p(label), without weight and smoothing
-  at::Tensor log_z;     // gets log Z
+  double z_loss = 0.0;       // c: c * log(Z)^2 is added to the loss of a row; Z is the sum of e^logit
+  at::Tensor weights;        // the loss and its gradient are multiplied by these
+  at::Tensor log_p;          // gets log p(label), without weight and smoothing
+  at::Tensor log_z;          // gets log Z
+  double focal_gamma = 0.0;  // LossOptions::focal_gamma
+  double share = 1.0;        // the loss but for z_loss is multiplied by this
+  at::Tensor of_p = {};      // each gradient has this times p besides; the loss is without what belongs to it
 
-  std::vector<at::Tensor> tensors() const { return {weights, log_p, log_z}; }
+  std::vector<at::Tensor> tensors() const { return {weights, log_p, log_z, of_p}; }
 };
+
+// The factor (1 - p)^g of focal loss, and minus the slope of -(1 - p)^g log p with respect to log p.
+struct FocalFactors {
+  double loss, slope;
+};
+inline FocalFactors focal_factors(double log_p, double gamma) {
+  const double rest = -std::expm1(log_p);
+  if (rest <= 0) return {0, 0};
+  const double factor = std::pow(rest, gamma);
+  return {factor, factor - gamma * factor / rest * std::exp(log_p) * log_p};
+}
 
 // Returns the loss of each row, fp32 [rows], for logits [rows, vocab] and labels [rows]:
 // (1 - smoothing) * -log p(label) + smoothing * mean of -log p. With `want_gradient`, the logits become the
@@ -34,9 +49,9 @@ struct LossGradients {
 };
 
 struct LossParts {
-  at::Tensor loss, correct;              // LossSum's; correct is 0 unless requested
-  at::Tensor g_hidden, g_weight;         // in the inputs' type; undefined if not needed
-  at::Tensor z_loss, log_probabilities;  // LossSum's
+  at::Tensor loss, correct;                          // LossSum's; correct is 0 unless requested
+  at::Tensor g_hidden, g_weight;                     // in the inputs' type; undefined if not needed
+  at::Tensor z_loss, log_probabilities, divergence;  // LossSum's
 };
 
 // The inputs and outputs of all rows besides their labels and losses, as RowTerms.
@@ -48,6 +63,10 @@ struct RowsOfLoss {
   void finish(LossParts& parts) const;
 
   RowTerms all;
+
+ private:
+  bool keeps_log_p_ = false;
+  double of_divergence_ = 0;
 };
 
 // Returns the rows of a chunk, at most `most`; all chunks but the last are equal.

@@ -11,6 +11,7 @@
 #include "device/op.h"
 #include "ops/linear_cross_entropy.h"
 #include "ops/matmul.h"
+#include "ops/teacher_term.h"
 
 namespace trainer {
 namespace {
@@ -60,7 +61,7 @@ double in_parts(const T* row, int64_t count, const Sum& sum) {
 
 // RowTerms of one row.
 struct TermsOfRow {
-  double z_loss;
+  double z_loss, focal_gamma, share, of_p;
   float weight;
   float *log_p, *log_z;  // nullptr: not asked for
 };
@@ -75,6 +76,14 @@ float row_loss(T* row, int64_t label, int64_t vocab, double smoothing, bool want
   auto of_label = static_cast<float>(row[label]);
   double loss = log_normaliser - (1 - smoothing) * static_cast<double>(of_label);
   if (smoothing > 0) loss -= smoothing / static_cast<double>(vocab) * in_parts(row, vocab, sum_of<T>);
+  double focal_slope = 1;
+  if (terms.focal_gamma > 0) {
+    const double log_p = static_cast<double>(of_label) - log_normaliser;
+    const FocalFactors focal = focal_factors(log_p, terms.focal_gamma);
+    loss += (1 - smoothing) * (1 - focal.loss) * log_p;
+    focal_slope = focal.slope;
+  }
+  loss *= terms.share;
   if (terms.z_loss > 0) loss += terms.z_loss * log_normaliser * log_normaliser;
   if (terms.log_p != nullptr)
     *terms.log_p = static_cast<float>(static_cast<double>(of_label) - log_normaliser);
@@ -82,12 +91,14 @@ float row_loss(T* row, int64_t label, int64_t vocab, double smoothing, bool want
   const auto weight = static_cast<double>(terms.weight);
   if (want_gradient) {
     // log(Z)^2 has the slope 2 log(Z) p.
-    const double of_p = terms.z_loss > 0 ? 1 + 2 * terms.z_loss * log_normaliser : 1.0;
-    const auto inverse = static_cast<float>(weight * of_p / sum);
-    const auto less = static_cast<float>(weight * smoothing / static_cast<double>(vocab));
+    const double of_one = terms.share * (1 - smoothing) * focal_slope;
+    double of_p = terms.focal_gamma > 0 ? of_one + terms.share * smoothing : terms.share;
+    if (terms.z_loss > 0) of_p += 2 * terms.z_loss * log_normaliser;
+    const auto inverse = static_cast<float>(weight * (of_p + terms.of_p) / sum);
+    const auto less = static_cast<float>(weight * terms.share * smoothing / static_cast<double>(vocab));
     to_gradient(row, most, inverse, less, vocab);
     to_gradient(&of_label, most, inverse, less, 1);  // not rounded to T before 1 is taken from it
-    row[label] = static_cast<T>(of_label + static_cast<float>(weight * (smoothing - 1)));
+    row[label] = static_cast<T>(of_label - static_cast<float>(weight * of_one));
   }
   return static_cast<float>(weight * loss);
 }
@@ -111,12 +122,17 @@ at::Tensor softmax_loss_cpu(at::Tensor& logits, const at::Tensor& labels_, doubl
   auto* const loss = losses.mutable_data_ptr<float>();
   const float* const weight = values_of(of_rows.weights);
   float *const to_log_p = values_of(of_rows.log_p), *const to_log_z = values_of(of_rows.log_z);
+  const float* const of_p = values_of(of_rows.of_p);
   with_element_type(logits, "softmax_loss", [&]<class T>() {
     T* const row = logits.mutable_data_ptr<T>();
     at::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; i++) {
         TORCH_CHECK(label[i] >= 0 && label[i] < vocab, "softmax_loss: label ", label[i], " of ", vocab);
-        const TermsOfRow terms{of_rows.z_loss, weight != nullptr ? weight[i] : 1.0f,
+        const TermsOfRow terms{of_rows.z_loss,
+                               of_rows.focal_gamma,
+                               of_rows.share,
+                               of_p != nullptr ? static_cast<double>(of_p[i]) : 0.0,
+                               weight != nullptr ? weight[i] : 1.0f,
                                to_log_p != nullptr ? to_log_p + i : nullptr,
                                to_log_z != nullptr ? to_log_z + i : nullptr};
         loss[i] = row_loss(row + i * vocab, label[i], vocab, smoothing, want_gradient, terms);
@@ -154,8 +170,8 @@ LossParts loss_parts_cpu(const at::Tensor& hidden, const at::Tensor& weight, con
   const RowsOfLoss terms(hidden, options, row_weights);
   // bf16 logits of a built-in product need no copy in fp32, unless they are capped. So 192 MB hold three
   // times as many rows as 128 MB do in fp32, and the head's weight is packed for fewer chunks.
-  const bool in_bf16 =
-      soft_cap == 0 && hidden.scalar_type() == at::kBFloat16 && suits_builtin(hidden, weight.t());
+  const bool in_bf16 = soft_cap == 0 && !options.teacher.defined() && hidden.scalar_type() == at::kBFloat16 &&
+                       suits_builtin(hidden, weight.t());
   const int64_t step =
       rows_per_chunk(hidden.size(0), rows_of_small_chunks(weight.size(0)) * (in_bf16 ? 3 : 1));
   for (int64_t row = 0; row < hidden.size(0); row += step) {
@@ -166,7 +182,13 @@ LossParts loss_parts_cpu(const at::Tensor& hidden, const at::Tensor& weight, con
     if (!in_bf16) logits = logits.to(at::kFloat);
     const at::Tensor slope = soft_cap > 0 ? cap(logits, soft_cap, wanted.any()) : at::Tensor();
     if (options.count_correct) out.correct += logits.argmax(1).eq(y).sum();
-    out.loss += softmax_loss(logits, y, smoothing, wanted.any(), terms.narrow(row, rows)).sum();
+    RowTerms of_rows = terms.narrow(row, rows);
+    TeacherOfRows taught(options, terms.all.weights, row, rows);
+    taught.look_at(logits, /*capped=*/true);
+    of_rows.of_p = taught.of_p();
+    out.loss += softmax_loss(logits, y, smoothing, wanted.any(), of_rows).sum();
+    if (wanted.any()) taught.put_gradients(logits, y, of_rows, /*capped=*/true);
+    taught.add_to(out);
     if (wanted.any() && slope.defined()) logits.mul_(slope);
     const at::Tensor g_logits = wanted.any() ? logits.to(input.scalar_type()) : at::Tensor();
     if (wanted.hidden) out.g_hidden.narrow(0, row, rows).copy_(times(g_logits, weight));

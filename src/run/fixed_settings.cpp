@@ -127,6 +127,8 @@ std::string data_text(const std::vector<DataSource>& sources) {
     const std::vector<fs::path> found = data_files(source);
     files.insert(files.end(), found.begin(), found.end());
     if (source.weight != 1) weights += concat(", weight ", source.weight, " up to file ", files.size());
+    if (source.loss_weight != 1)
+      weights += concat(", loss_weight ", source.loss_weight, " up to file ", files.size());
   }
   std::string checksums;
   int64_t bytes = 0;
@@ -178,6 +180,17 @@ const std::map<std::string, AddContent>& contents() {
        [](const Config& config, Settings& fixed) {
          const std::string& file = config.data.chat_template;
          fixed["data.chat_template"] = file.empty() ? "none" : file_text(file);
+       }},
+      {"objective.teacher",
+       [](const Config& config, Settings& fixed) {
+         if (!config.objective.teacher.empty())
+           fixed["objective.teacher"] = teacher_text(config.objective.teacher);
+       }},
+      {"objective.logits",
+       [](const Config& config, Settings& fixed) {
+         const std::string& path = config.objective.logits;
+         if (!path.empty())
+           fixed["objective.logits"] = fs::is_directory(path) ? folder_text(path) : file_text(path);
        }},
       {kTemplateDate,
        [](const Config& config, Settings& fixed) {
@@ -234,6 +247,19 @@ std::string how_it_was_started(const Config& config) {
 constexpr const char* kSamples = "data.train samples";
 
 }  // namespace
+
+std::string teacher_text(const fs::path& directory) {
+  if (!fs::exists(directory / "adapter_config.json")) return model_text(directory);
+  return concat("adapter, xxh3 ", file_checksum(directory / "adapter_config.json"), " ",
+                file_text(directory / "adapter_model.safetensors"));
+}
+
+Settings settings_of_rows(const Config& config) {
+  Settings settings;
+  for (const std::string& key : keys_marked(OnResume::fixes_run))
+    if (key.starts_with("data.") && key != "data.shuffle") settings[key] = value_text(config, key);
+  return settings;
+}
 
 std::string evaluation_data_text(const Config& config) {
   if (config.data.eval.empty()) return "none";

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <set>
 #include <string>
@@ -24,6 +25,12 @@ std::map<std::string, std::string> fixed_settings(const Config& config);
 // Returns the same entries for those files of model, tokenizer, adapter and chat template that are read in a
 // moment, and for config.json and generation_config.json. Throws FormatError.
 std::map<std::string, std::string> small_inputs(const Config& config);
+
+// Returns what identifies a teacher, a model or an adapter directory. Reads a small part of the weights.
+std::string teacher_text(const std::filesystem::path& directory);
+
+// Returns the keys that say how rows become samples, with their values.
+std::map<std::string, std::string> settings_of_rows(const Config& config);
 
 // Copies from `saved` to `now` the entries that are known only after model and data are loaded.
 void keep_open_settings(const std::map<std::string, std::string>& saved,

@@ -32,10 +32,11 @@ using Clock = std::chrono::steady_clock;
 constexpr double kSecondsBetweenWrites = 5;
 constexpr int64_t kGroupsAtOnce = 8;  // of rows; several ranks add up what each has computed after so many
 
-// The entries of fixed_settings() that make the model and its tokens.
+// The entries of fixed_settings() that make the model and its tokens. A new adapter begins as nothing,
+// whatever its settings are.
 bool is_of_model(const std::string& entry) {
   const bool of_rows = entry.starts_with("data.train") || entry.starts_with("data.eval");
-  return entry.starts_with("model.") || entry.starts_with("lora.") ||
+  return entry.starts_with("model.") || entry.starts_with("lora.adapter") ||
          (entry.starts_with("data.") && !of_rows);
 }
 
@@ -49,14 +50,17 @@ ReferenceFile::Facts facts_of_model(const RunParts& parts) {
   return facts;
 }
 
-// What a file of the cache is called after: what the user names, and not what is in it. So a file whose
-// contents have changed is found.
+// What a file of the cache is called after: what the user names, how rows become samples, and not what is in
+// them. So a file whose contents have changed is found, and runs that take turns with other settings have
+// files of their own.
 std::string name_of(const RunParts& parts, const Dataset& data, const std::string& of) {
   const Config& config = parts.asked;
+  std::string settings = !config.lora ? "" : config.lora->use_dora ? "dora\n" : "lora\n";
+  for (const auto& [key, value] : settings_of_rows(config)) settings += concat(key, ' ', value, '\n');
   return checksum(concat(fs::absolute(config.model.path).string(), '\n', data.name(), '\n', of, '\n',
                          config.lora ? config.lora->adapter : "", '\n',
                          static_cast<int>(parts.prepared.model->dtype()), parts.device.is_cpu(), '\n',
-                         config.model.quantize, '\n', config.data.chat_template, '\n'));
+                         config.model.quantize, '\n', config.data.chat_template, '\n', settings));
 }
 
 // Passes over one of the data sets of a run, and the files of what they give.

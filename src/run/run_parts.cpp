@@ -21,6 +21,7 @@
 #include "run/run_plan.h"
 #include "run/saved_splits.h"
 #include "training/prepare_model.h"
+#include "run/teacher_logits.h"
 
 namespace trainer {
 namespace {
@@ -135,6 +136,15 @@ Prepared load_model_of_run(Config& config, const Tokenizer& tokenizer, at::Devic
   });
 }
 
+// Two models are never in memory: the teacher goes first.
+Prepared load_after_teacher(RunParts& parts) {
+  Config& asked = parts.asked;
+  if (asked.objective.distills())
+    asked.objective.top_k =
+        add_teacher(asked, *parts.tokenizer, parts.train, parts.eval, parts.device, parts.ranks);
+  return load_model_of_run(asked, *parts.tokenizer, parts.device, parts.ranks);
+}
+
 // It allocates the optimizer's state.
 Trainer make_trainer(const Config& config, const PlanTarget& target, Model& model, at::Device device,
                      int64_t total_steps, const Ranks& ranks) {
@@ -214,7 +224,7 @@ RunParts::RunParts(const Config& from_user, OutputDirectory& output_directory, c
       train(open_train_data(asked, *tokenizer, encoder_decoder, ranks)),
       lengths(sample_lengths(train, device.type())),
       eval(open_eval_data(asked, *tokenizer, encoder_decoder, ranks)),
-      prepared(load_model_of_run(asked, *tokenizer, device, ranks)),
+      prepared(load_after_teacher(*this)),
       plan(plan_with_room(asked, *prepared.model, plan_target(), device, ranks)),
       resolved(plan.config),
       predictor(make_predictor(resolved, eval, *tokenizer, *prepared.model)),

@@ -77,6 +77,10 @@ std::string method(const Artefacts& artefacts) {
 std::string objective_text(const Config& config) {
   const ObjectiveConfig& objective = config.objective;
   std::string text = objective.name;
+  if (objective.distills())
+    return concat(text, ", ", objective.alpha, " of the loss from ", objective.top_k, " tokens of ",
+                  hub::shown(objective.teacher.empty() ? objective.logits : objective.teacher), ", ",
+                  objective.divergence, " KL, temperature ", objective.temperature);
   if (objective.name == "dpo" || objective.name == "cpo") text += concat(", loss_type ", objective.loss_type);
   text += concat(", beta ", objective.beta);
   if (objective.name == "simpo") text += concat(", gamma ", objective.gamma);
@@ -282,7 +286,7 @@ void show_start(OutputDirectory& output, const Config& config, const Artefacts& 
   line("device", describe_device(device));
   if (device.is_cpu()) line("matmul", describe_cpu_products());
   for (const auto& [name, value] : plan.lines()) line(name, value);
-  if (config.objective.compares()) line("objective", objective_text(config));
+  if (config.objective.name != "sft") line("objective", objective_text(config));
   line("batch", batch_text(config, model));
   line("learning rate", learning_rate_text(config, model, length));
   line("steps", concat(grouped(length.total_steps), " (", grouped(length.steps_per_epoch), " an epoch)"));

@@ -178,6 +178,7 @@ ForwardContext Trainer::step_context() const {
   context.attention_chunk_bytes = attention_chunk_bytes(MemoryLimit::parse(config_.memory.limit).bytes());
   context.anchor = anchor_;
   context.kept_inputs = placement_->kept_inputs();
+  context.embedding_noise = config_.training.neftune_noise_alpha;
   return context;
 }
 

@@ -109,9 +109,13 @@ void add_room_of_flash_attention(EffectiveBatch& batch, int64_t rows, int64_t to
   append(batch, uneven_portions(std::max(others, 2 * many - 1), many - 1));
 }
 
-}  // namespace
-
-namespace {
+// A teacher says something of each label.
+void add_teacher(EffectiveBatch& batch, int64_t top, bool encoder_decoder) {
+  for (Sample& sample : batch.samples) {
+    const auto size = static_cast<size_t>(top * supervised_tokens(sample, encoder_decoder));
+    sample.teacher = {top, std::vector<int32_t>(size, 0), std::vector<float>(size, -1.0F)};
+  }
+}
 
 EffectiveBatch worst_of_tokens(const Config& config, bool encoder_decoder, const SampleLengths& lengths,
                                int64_t ranks, c10::DeviceType device) {
@@ -151,6 +155,7 @@ EffectiveBatch worst_of_tokens(const Config& config, bool encoder_decoder, const
 EffectiveBatch worst_batch(const Config& config, bool encoder_decoder, const SampleLengths& lengths,
                            int64_t ranks, c10::DeviceType device) {
   EffectiveBatch batch = worst_of_tokens(config, encoder_decoder, lengths, ranks, device);
+  if (config.objective.distills()) add_teacher(batch, config.objective.top_k, encoder_decoder);
   if (config.objective.row_score() == RowScore::none) return batch;
   if (config.objective.embeds()) {
     if (batch.samples.size() % 2 > 0) batch.samples.push_back(batch.samples.back());

@@ -172,7 +172,8 @@ TEST_F(ConfigProblems, WrongTypesNameWhatWasExpectedAndFound) {
                        "expected true, false, light, fit, auto or an integer, found 'yes'"));
   EXPECT_TRUE(contains(message("model: {path: {a: b}}\n"), "expected text, found a mapping"));
   EXPECT_TRUE(contains(message("data: {train: [[a]]}\n"),
-                       "expected a path, a list of paths or of {path: PATH, weight: NUMBER}, found a list"));
+                       "expected a path, a list of paths or of {path: PATH, weight: NUMBER, loss_weight: "
+                       "NUMBER}, found a list"));
   EXPECT_TRUE(contains(message("data: {train: [{path: a, weight: 1e12}]}\n"),
                        "a weight must be above 0 and at most 1,000,000, found '1e12'"));
   EXPECT_TRUE(

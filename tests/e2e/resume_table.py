@@ -155,6 +155,8 @@ CHANGES = (
     Change("training data: a letter", REFUSED, "data.train", edit=edit_rows(lambda text: text.replace("and", "anb", 1))),
     Change("training data: the weight of a file", REFUSED, "data.train",
            ("data.train=[{path: PLACE/rows.jsonl.gz, weight: 2}]",)),
+    Change("training data: the `loss_weight` of a file", REFUSED, "data.train",
+           ("data.train=[{path: PLACE/rows.jsonl.gz, loss_weight: 0.5}]",)),
     Change("training data: the same rows, compressed in another way", REFUSED, "data.train",
            edit=lambda place: (place / "rows.jsonl.gz").write_bytes(
                gzip.compress(gzip.decompress((place / "rows.jsonl.gz").read_bytes()), 1))),
@@ -183,6 +185,8 @@ CHANGES = (
     setting("optimizer.adam_beta2", 0.95, LOGGED),
     setting("training.label_smoothing", 0.1, LOGGED),
     setting("training.z_loss", 1e-4, LOGGED),
+    setting("training.focal_gamma", 2, LOGGED),
+    setting("training.neftune_noise_alpha", 5, LOGGED),
     setting("training.cpu_products", "by_type", LOGGED),
     setting("lora.lora_dropout", 0.1, LOGGED),
     setting("optimizer.grad_dtype", "fp32", LOGGED),

@@ -248,8 +248,9 @@ class ImportConfig(EndToEnd):
             values, model__dtype="bf16", training__batch_size="4", training__effective_batch_size="64", training__max_grad_norm="0.5",
             training__eval_steps="100", training__load_best_model_at_end="true", training__metric_for_best_model="loss",
             training__label_smoothing="0.1", optimizer__name="adamw", optimizer__weight_decay="0.01", optimizer__lr_scheduler_type="cosine",
-            save__total_limit="2", seed="7", output_dir="out", memory__gradient_checkpointing="true", observe__report_to="[wandb]")
-        for word in ("fp16", "cosine_with_restarts", "logging_steps", "neftune_noise_alpha"):
+            save__total_limit="2", seed="7", output_dir="out", memory__gradient_checkpointing="true", observe__report_to="[wandb]",
+            training__neftune_noise_alpha="5")
+        for word in ("fp16", "cosine_with_restarts", "logging_steps"):
             self.assertIn(word, said)
         for word in ("hub_token", "log_level", "ddp_timeout", "push_to_hub", "past_index", "data_seed", "fsdp"):
             self.assertNotIn(word, said)

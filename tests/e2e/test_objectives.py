@@ -1,4 +1,4 @@
-"""Weights of rows and messages, and z_loss: a step's loss and gradient are those of Transformers in fp64, however it is split."""
+"""Weights of rows, messages, parts of them and sources, z_loss, focal loss and noise on the embeddings: a step's loss and gradient are those of Transformers in fp64, however it is split."""
 import json
 import subprocess
 import unittest
@@ -33,7 +33,8 @@ for row in given["rows"]:
     learned = torch.tensor(learned[1:], dtype=torch.float64)
     logits = model(torch.tensor([ids])).logits[0, :-1]
     log_z = logits.logsumexp(-1)
-    loss = loss + ((log_z - logits.gather(1, torch.tensor(ids[1:])[:, None])[:, 0]) * learned).sum()
+    nll = log_z - logits.gather(1, torch.tensor(ids[1:])[:, None])[:, 0]
+    loss = loss + (nll * (1 - (-nll).exp()) ** given["gamma"] * learned).sum()
     squares = squares + (given["z_loss"] * log_z ** 2 * learned).sum()
     weights += learned.sum()
 ((loss + squares) / weights).backward()
@@ -42,8 +43,8 @@ print(json.dumps({"loss": ((loss + squares) / weights).item(), "z_loss": (square
 """
 
 
-def reference(model, rows, z_loss=0.0):
-    given = {"model": str(model), "rows": rows, "z_loss": z_loss}
+def reference(model, rows, z_loss=0.0, gamma=0.0):
+    given = {"model": str(model), "rows": rows, "z_loss": z_loss, "gamma": gamma}
     result = subprocess.run([PYTHON, "-c", REFERENCE], input=json.dumps(given), text=True, capture_output=True)
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout)
@@ -129,6 +130,65 @@ class Objectives(EndToEnd):
         self.assert_same(whole, cut)
         for a, b in zip(train_rows(whole), train_rows(cut), strict=True):
             self.assertAlmostEqual(a["z_loss"] / b["z_loss"], 1, delta=1e-5)
+
+    @unittest.skipUnless(PYTHON, "needs transformers")
+    def test_focal_loss(self):
+        settings = f"data.train={self.weighted}", "data.loss_weight=worth", "training.focal_gamma=1.5"
+        whole = self.run_steps("focal", *settings, f"training.batch_size={SAMPLES}")
+        self.assert_first_step(whole, reference(self.model, self.rows, gamma=1.5))
+        self.assert_same(whole, self.run_steps("focal_cut", *settings, "training.batch_size=1", "training.micro_batching=samples"))
+
+    @unittest.skipUnless(PYTHON, "needs transformers")
+    def test_weights_of_parts(self):
+        """Each part of a content is learned as if it were an answer with its weight; what ends the answer has the message's."""
+        rows, texts = [], []
+        for row in self.rows:
+            first, second = row["target"][:4], row["target"][4:]
+            rows.append({"messages": [{"role": "user", "content": row["input"]},
+                                      {"role": "assistant", "content": [{"type": "text", "text": first, "weight": 0.3},
+                                                                        {"type": "text", "text": second}]}]})
+            begin = len(row["input"]) + 1
+            ends = begin + len(first), begin + len(row["target"]) + 1
+            texts.append({"text": f"{row['input']}={row['target']};", "answers": [[begin, ends[0], 0.3], [*ends, 1]]})
+        parts = self.scratch / "parts.jsonl"
+        write_rows(parts, rows)
+        output = self.run_steps("parts", f"data.train={parts}", "data.kind=chat", f"data.chat_template={self.template}")
+        self.assert_first_step(output, reference(self.model, texts))
+
+    def test_weights_of_sources(self):
+        halves = [self.scratch / name for name in ("first.jsonl", "second.jsonl")]
+        write_rows(halves[0], [{**row, "worth": 1} for row in self.rows[:6]])
+        write_rows(halves[1], [{**row, "worth": 1} for row in self.rows[6:]])
+        together = self.scratch / "together.jsonl"
+        write_rows(together, [{**row, "worth": 1 if number < 6 else 0.25} for number, row in enumerate(self.rows)])
+        by_row = self.run_steps("by_row", f"data.train={together}", "data.loss_weight=worth")
+        by_source = self.run_steps("by_source", f"data.train=[{halves[0]}, {{path: {halves[1]}, loss_weight: 0.25}}]")
+        for a, b in zip(train_rows(by_row), train_rows(by_source), strict=True):
+            self.assertEqual((a["loss"], a["grad_norm"]), (b["loss"], b["grad_norm"]))
+
+    def test_noise_on_the_embeddings(self):
+        """It is of a step and a sample: another split and a stop change nothing, and evaluations are without it."""
+        settings = (f"data.train={self.weighted}", "training.neftune_noise_alpha=15", "optimizer.lr_scheduler_type=constant", f"data.eval={self.weighted}", "training.eval_strategy=steps",
+                    "training.eval_steps=1")
+        whole = self.run_steps("noise", *settings, f"training.batch_size={SAMPLES}")
+        self.assert_same(whole, self.run_steps("noise_cut", *settings, "training.batch_size=1", "training.micro_batching=samples", "data.packing=false"))
+        still = self.run_steps("still", *settings, "training.neftune_noise_alpha=0", "optimizer.learning_rate=0")
+        frozen = self.run_steps("frozen", *settings, "optimizer.learning_rate=0")
+        self.assertNotAlmostEqual(train_rows(still)[0]["loss"], train_rows(frozen)[0]["loss"], delta=1e-4)
+        self.assertNotEqual(train_rows(frozen)[0]["loss"], train_rows(frozen)[1]["loss"], "another step has another noise")
+        evaluated = lambda output: [row["eval_loss"] for row in read_rows(output / "metrics.jsonl") if row["kind"] == "eval"]
+        self.assertEqual(evaluated(still), evaluated(frozen))
+        saving = *settings, f"training.batch_size={SAMPLES}", "save.strategy=steps", "save.steps=1"
+        self.run_steps("noise_stopped", *saving, "max_steps=2")
+        resumed = self.run_steps("noise_stopped", *saving)
+        self.assertEqual([row["loss"] for row in train_rows(whole)], [row["loss"] for row in train_rows(resumed)])
+
+    def test_segments(self):
+        """As axolotl has them: the same as a prompt and a completion whose tokens are these."""
+        segments = self.scratch / "segments.jsonl"
+        write_rows(segments, [{"segments": [{"text": row["input"], "label": False}, {"text": row["target"], "label": True}]} for row in self.rows])
+        output = self.run_steps("segments", f"data.train={segments}", "data.kind=auto")
+        self.assertLess(train_rows(output)[-1]["loss"], train_rows(output)[0]["loss"])
 
     def test_weights_that_are_all_the_same_change_nothing(self):
         ones = self.scratch / "ones.jsonl"

@@ -127,6 +127,7 @@ class OfAModel:
                             f"data.cache={self.scratch / 'cache'}", *self.lengths,
                             *(f"objective.{key}={value}" for key, value in objective.items()), *overrides)
         self.assert_done(result)
+        self.said = result.stderr
         return output
 
     def expected(self, *objectives):
@@ -199,6 +200,16 @@ class Decoder(OfAModel, EndToEnd):
             self.run_steps(f"stopped_{reference}", *settings, "max_steps=2")
             resumed = self.run_steps(f"stopped_{reference}", *settings)
             self.assertEqual([row["loss"] for row in steps_of(whole)], [row["loss"] for row in steps_of(resumed)])
+
+    def test_runs_that_take_turns_keep_their_references(self):
+        """Those with other lengths of rows have files of their own; a new adapter of another size has the same reference."""
+        cache = self.scratch / "turns_cache"
+        settings = {"name": "dpo", "reference": "kept"}, f"data.cache={cache}", "max_steps=1"
+        def passes(name, *overrides):
+            self.run_steps(name, *settings, *overrides)
+            return self.said.count("one pass over")
+        self.assertEqual([passes("turn0"), passes("turn1", "data.max_length=500")], [1, 1])
+        self.assertEqual([passes("turn2", "lora.r=4"), passes("turn3", "data.max_length=500")], [0, 0])
 
     def test_references_of_other_weights_are_named_and_not_used(self):
         model, cache = self.scratch / "changing", self.scratch / "changing_cache"

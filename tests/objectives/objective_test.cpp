@@ -27,13 +27,32 @@ TEST(CrossEntropy, IsEvaluatedWithoutWhatOnlyTrainingAdds) {
   Config config;
   config.training.label_smoothing = 0.1;
   config.training.z_loss = 1e-4;
+  config.training.focal_gamma = 2;
   const auto objective = make_objective(config);
   EXPECT_EQ(objective->options(Pass::training).label_smoothing, 0.1);
+  EXPECT_EQ(objective->options(Pass::training).focal_gamma, 2);
+  EXPECT_EQ(objective->options(Pass::evaluation).focal_gamma, 0);
   EXPECT_EQ(objective->options(Pass::training).z_loss, 1e-4);
   EXPECT_FALSE(objective->options(Pass::training).count_correct);
   EXPECT_EQ(objective->options(Pass::evaluation).label_smoothing, 0);
   EXPECT_EQ(objective->options(Pass::evaluation).z_loss, 0);
   EXPECT_TRUE(objective->options(Pass::evaluation).count_correct);
+}
+
+// What a file says is of the training data; a directory is asked about both.
+TEST(CrossEntropy, ReportsTheDivergenceFromATeacher) {
+  Config config;
+  config.objective.name = "distill";
+  config.objective.alpha = 0.25;
+  EXPECT_EQ(names(*make_objective(config), Pass::training), (std::vector<std::string>{"loss", "teacher_kl"}));
+  EXPECT_EQ(names(*make_objective(config), Pass::evaluation),
+            (std::vector<std::string>{"loss", "token_accuracy"}));
+  config.objective.teacher = "somewhere";
+  const auto objective = make_objective(config);
+  EXPECT_EQ(names(*objective, Pass::evaluation),
+            (std::vector<std::string>{"loss", "token_accuracy", "teacher_kl"}));
+  EXPECT_EQ(objective->options(Pass::training).teacher.alpha, 0.25);
+  EXPECT_EQ(objective->options(Pass::evaluation).teacher.alpha, 0) << "the loss is that of the labels";
 }
 
 TEST(CrossEntropy, ReportsZLossOnlyIfThereIsOne) {

@@ -104,6 +104,31 @@ TEST_P(LossOnAnEmulatedGpu, WithWeightsAndZLossIsTheCpus) {
   }
 }
 
+TEST_P(LossOnAnEmulatedGpu, WithFocalLossAndATeacherIsTheCpus) {
+  const at::Tensor weights = random_.normal({5}, at::kFloat).abs();
+  for (const int64_t vocab : {7, 1000}) {
+    for (const double soft_cap : {0.0, 3.0}) {
+      SCOPED_TRACE(testing::Message() << vocab << " " << soft_cap);
+      LossOptions options{0.1, true, soft_cap};
+      options.focal_gamma = 2;
+      options.z_loss = 0.01;
+      const auto [values, ids] = random_.normal({5, vocab}, at::kFloat).log_softmax(1).topk(4, 1);
+      options.teacher.ids = ids;
+      options.teacher.log_probs = values;
+      options.teacher.temperature = 2;
+      const at::Tensor hidden = normal({5, 12}), weight = normal({vocab, 12}),
+                       labels = (at::arange(5) * 977).remainder(vocab);
+      expect_the_cpus(hidden, weight, labels, options, weights);
+      EXPECT_LE(
+          relative_difference(
+              loss_parts_gpu(hidden, weight, labels, options, kBoth, weights).divergence,
+              loss_parts_cpu(hidden.to(at::kFloat), weight.to(at::kFloat), labels, options, kBoth, weights)
+                  .divergence),
+          2e-6);
+    }
+  }
+}
+
 TEST_P(LossOnAnEmulatedGpu, WithWeightsOfOneHasTheSameBits) {
   const at::Tensor hidden = normal({9, 8}), weight = normal({777, 8}), labels = at::arange(9) * 80;
   const LossParts plain = loss_parts_gpu(hidden, weight, labels, {0.1}, kBoth),

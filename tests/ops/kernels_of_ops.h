@@ -5,6 +5,7 @@
 #include "ops/attention_heads.cu"
 #include "ops/attention_weights.cu"
 #include "ops/dropout.cu"
+#include "ops/embedding_noise.cu"
 #include "ops/fp8.cu"
 #include "ops/nf4.cu"
 #include "ops/packed_adapters.cu"
@@ -25,6 +26,7 @@ inline void add_to(trainer::emulated::Gpu& gpu, const std::string& definitions) 
   gpu.add("rotate_qk.cu", definitions, "rotate_qk_backward_weight",
           Callable<rotate_qk_backward_weight>::call);
   gpu.add("dropout.cu", definitions, "drop", Callable<drop>::call);
+  gpu.add("embedding_noise.cu", definitions, "noise", Callable<noise>::call);
   gpu.add("attention_heads.cu", definitions, "move_heads", Callable<move_heads>::call);
   gpu.add("fp8.cu", definitions, "widen_fp8", Callable<widen_fp8>::call);
   gpu.add("nf4.cu", definitions, "dequantise", Callable<dequantise>::call);

@@ -12,6 +12,7 @@
 #include "ops/add_norm.h"
 #include "ops/attention_weights.h"
 #include "ops/dropout.h"
+#include "ops/embedding_noise.h"
 #include "ops/emulated_kernels.h"
 #include "ops/fp8.h"
 #include "ops/nf4.h"
@@ -151,6 +152,16 @@ TEST_P(OnAnEmulatedGpu, DropoutHasTheBitsOfTheCpus) {
     const at::Tensor ours = as_on_a_gpu([&] { return dropout_apply(x, keys, key, 0.15); });
     EXPECT_EQ(gpu_.was_wide(), cols == 64);
     EXPECT_TRUE(ours.equal(dropout_apply(x, keys, key, 0.15)));
+  }
+}
+
+TEST_P(OnAnEmulatedGpu, NoiseHasTheBitsOfTheCpus) {
+  for (const int64_t cols : {65, 64}) {
+    const at::Tensor x = normal({4, 17, cols}), sizes = at::arange(68).to(at::kFloat) / 10;
+    const at::Tensor keys = row_keys(at::tensor(std::vector<int64_t>{3, 1, 250, 99}), 17);
+    const at::Tensor ours = as_on_a_gpu([&] { return with_noise(x, keys, sizes, 0xfedcba9876543210ull); });
+    EXPECT_EQ(gpu_.was_wide(), cols == 64);
+    EXPECT_TRUE(ours.equal(with_noise(x, keys, sizes, 0xfedcba9876543210ull)));
   }
 }
 

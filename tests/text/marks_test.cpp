@@ -45,6 +45,18 @@ TEST(Marks, MarksOfOtherProgramsAreWeightsOfTheirMessages) {
             (std::vector<float>{0, 0}));
 }
 
+TEST(Marks, OfPartsAreWeightsOfTheirText) {
+  const Conversation marked = row_of(R"({"messages": [{"role": "assistant", "content": [
+      {"type": "text", "text": "ab"}, {"type": "text", "text": "c", "train": false},
+      {"type": "text", "text": "de", "weight": 0.5}]}, {"role": "assistant", "content": "x"}]})");
+  ASSERT_EQ(marked.part_weights.size(), 2U);
+  EXPECT_TRUE(marked.part_weights[1].empty());
+  for (const auto& [place, weight] :
+       std::vector<std::pair<size_t, float>>{{0, 1}, {1, 1}, {2, 0}, {3, 0.5}, {4, 0.5}, {5, 1}})
+    EXPECT_EQ(weight_at(marked.part_weights[0], place), weight) << place;
+  EXPECT_EQ(marked.messages[0]["content"][1].size(), 2U) << "the template does not see it";
+}
+
 TEST(Marks, MarksThatContradictEachOtherAreRefused) {
   const auto refused = [](const char* mark) { return error_message<DataError>([&] { with_mark(mark); }); };
   EXPECT_EQ(refused(R"("loss": false, "train": true)"),
@@ -70,12 +82,11 @@ TEST(Marks, OtherMarksAreNamed) {
   for (const char* mark : {R"("train_detail": [{"begin_offset": 0, "end_offset": 1, "train": false}])",
                            R"("labelMask": 0)", R"("mask": [0, 1])", R"("good": true)"})
     EXPECT_NE(refused(with_mark(mark)), "") << mark;
-  EXPECT_EQ(
-      refused(row_of(R"({"messages": [{"role": "assistant",
-              "content": [{"type": "text", "text": "a", "train": false}]}]})")),
-      "message 1 (assistant): part 1 of \"content\": \"train\" is false, which may say what is learned, "
-      "and is not known" +
-          remedy);
+  EXPECT_EQ(refused(row_of(R"({"messages": [{"role": "assistant",
+              "content": [{"type": "text", "text": "a", "good": false}]}]})")),
+            "message 1 (assistant): part 1 of \"content\": \"good\" is false, which may say what is learned, "
+            "and is not known" +
+                remedy);
   for (const char* mark : {R"("name": "Bo")", R"("good": null)", R"("constraints": [1])", R"("turn": 3)"})
     EXPECT_TRUE(with_mark(mark).unknown_marks.empty()) << mark;
 }

@@ -1,4 +1,5 @@
-// Steps whose tokens have weights, with z_loss: the update is the same in every split.
+// Steps whose tokens have weights, with z_loss; with focal loss, noise on the embeddings and a teacher: the
+// update is the same in every split.
 #include "training/steps_of_ranks.h"
 
 namespace trainer {
@@ -58,6 +59,50 @@ TEST_P(WeightedSteps, DependOnRatiosOfWeights) {
   expect_same_bits(plain, steps(config_));
 }
 
+class TaughtSteps : public WeightedSteps {
+ protected:
+  TaughtSteps() {
+    config_.training.focal_gamma = 1.5;
+    config_.training.neftune_noise_alpha = 5;
+    config_.objective.name = "distill";
+    config_.objective.temperature = 2;
+    config_.objective.divergence = "reverse";
+    run_.taught = true;
+  }
+};
+
+TEST_P(TaughtSteps, DoNotDependOnTheSplit) {
+  config_.training.batch_size = 8;
+  const After whole = steps(config_);
+  for (const bool packing : {false, true}) {
+    Config config = config_;
+    config.data.packing = packing;
+    config.training.micro_batching = MicroBatching::samples;
+    config.training.batch_size = 1;
+    expect_updates_of_one(whole, {steps(config)});
+  }
+}
+
+TEST_P(TaughtSteps, OfSeveralRanksAreThoseOfOne) {
+  expect_updates_of_one(steps(config_), on_ranks(3, run_, config_));
+}
+
+TEST_P(TaughtSteps, DependOnEachOfTheseAndNotOnChance) {
+  const After all = steps(config_);
+  expect_same_bits(all, steps(config_));
+  for (const auto& change : std::vector<std::function<void(Config&)>>{
+           [](Config& config) { config.training.focal_gamma = 0; },
+           [](Config& config) { config.training.neftune_noise_alpha = 0; },
+           [](Config& config) { config.objective.temperature = 1; },
+           [](Config& config) { config.objective.divergence = "forward"; },
+           [](Config& config) { config.objective.alpha = 0.25; }}) {
+    Config other = config_;
+    change(other);
+    EXPECT_GT(distance(all.weights, steps(other).weights), 1e-6);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, TaughtSteps, testing::Values("t5_v1_1", "qwen2"));
 INSTANTIATE_TEST_SUITE_P(Models, WeightedSteps, testing::Values("t5_v1_1", "qwen2"));
 
 }  // namespace

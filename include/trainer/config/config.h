@@ -49,12 +49,13 @@ struct LoraConfig {
 };
 
 // A set of rows: a file, a pattern (data/*.jsonl), or a folder. The weight says how often the samples occur
-// in an epoch of the training data (docs/data.md).
+// in an epoch of the training data, loss_weight what their tokens count in the loss (docs/data.md).
 struct DataSource {
-  DataSource(std::string path, double weight = 1) : path(std::move(path)), weight(weight) {}
+  DataSource(std::string path, double weight = 1, double loss_weight = 1)
+      : path(std::move(path)), weight(weight), loss_weight(loss_weight) {}
   bool operator==(const DataSource&) const = default;
   std::string path;
-  double weight;
+  double weight, loss_weight;
 };
 
 // The evaluation data: sets of rows, or a share that is held out of the training data.
@@ -105,7 +106,7 @@ struct DataConfig {
   RowLabels labels;
 };
 
-// What a step optimises (docs/preferences.md, docs/classification.md).
+// What a step optimises (docs/preferences.md, docs/classification.md, docs/distillation.md).
 struct ObjectiveConfig {
   std::string name = "sft";
   std::string loss_type = "sigmoid";
@@ -123,6 +124,15 @@ struct ObjectiveConfig {
   bool balance_classes = false;
   double center_rewards_coefficient = 0.0;
   double similarity_scale = 20.0;
+  // distill
+  std::string teacher;  // a model or adapter directory
+  std::string logits;   // a file or folder with what a teacher said
+  int64_t top_k = 64;
+  double temperature = 1.0;
+  double alpha = 0.5;
+  std::string divergence = "forward";
+
+  bool distills() const { return name == "distill"; }
 
   // What rows are scored as; none: the model has the vocabulary's head.
   RowScore row_score() const {
@@ -138,7 +148,8 @@ struct ObjectiveConfig {
     const RowScore score = row_score();
     return score == RowScore::label || score == RowScore::number || score == RowScore::tags;
   }
-  bool compares() const { return name != "sft" && !classifies() && !embeds(); }  // or judges answers
+  // Whether answers are compared, or judged.
+  bool compares() const { return name != "sft" && !classifies() && !embeds() && !distills(); }
   bool judges() const { return name == "kto"; }
   // The weight of the chosen answer's own loss beside the comparison.
   double nll_weight() const { return name == "orpo" ? 1.0 : compares() && !judges() ? rpo_alpha : 0.0; }
@@ -170,6 +181,8 @@ struct TrainingConfig {
   CpuProducts cpu_products = CpuProducts::automatic;
   double label_smoothing = 0.0;
   double z_loss = 0.0;
+  double focal_gamma = 0.0;
+  double neftune_noise_alpha = 0.0;
   std::optional<double> dropout;  // default: the model's own
   bool tf32 = true;
   bool deterministic = true;

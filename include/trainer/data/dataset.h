@@ -38,6 +38,7 @@ struct SkippedRow {
 };
 
 struct RowChoice;
+class StoredLogits;
 
 // Safe to read from several threads. The files are mapped, and only the positions of the rows are kept in
 // memory. The tokenizer must outlive the data set.
@@ -121,16 +122,22 @@ class Dataset {
   // of the last; nothing if one is not set.
   std::vector<double> references_of_others(const std::vector<int64_t>& rows) const;
 
+  // Sets what samples() gives as Sample::teacher. From then on it throws a DataError that names the row if
+  // nothing is stored of it.
+  void set_logits(std::shared_ptr<const StoredLogits> logits);
+
   void for_each_skipped_row(const std::function<void(const SkippedRow&)>& visit) const;
 
  private:
   static Dataset open_part(const std::vector<DataSource>& sources, const RowChoice& choice,
                            const Config& config, const Tokenizer& tokenizer, bool encoder_decoder);
+  TeacherTokens teacher_of(const Sample& sample, int64_t index) const;
   struct State;
   explicit Dataset(std::shared_ptr<const State> state) : state_(std::move(state)) {}
   std::shared_ptr<const State> state_;
   std::shared_ptr<const std::vector<double>> references_;  // nullptr: none
   std::shared_ptr<const std::map<RowPair, double>> references_of_others_;
+  std::shared_ptr<const StoredLogits> logits_;
 };
 
 }  // namespace trainer

@@ -12,6 +12,14 @@ namespace trainer {
 
 inline constexpr int32_t kIgnore = -100;  // a label without supervision, as in Hugging Face
 
+// What a teacher says of the labels that count in the loss, in their order: of each its `top` likeliest
+// tokens, and their log-probabilities (-inf: no token).
+struct TeacherTokens {
+  int64_t top = 0;  // 0: there is no teacher
+  std::vector<int32_t> ids = {};
+  std::vector<float> log_probs = {};
+};
+
 // seq2seq (encoder-decoder): input_ids is the source, labels the target. Decoders: labels is as long as
 // input_ids; labels[i] is input_ids[i] when that token is supervised, else kIgnore (labels[i] is predicted
 // from position i - 1; labels[0] never is).
@@ -29,6 +37,7 @@ struct Sample {
   bool desirable = true;  // the judgement of a row of feedback
   // The sum of the weighted log-probabilities of its labels under the reference, if that was computed before.
   std::optional<double> reference = std::nullopt;
+  TeacherTokens teacher = {};
 };
 
 // The part of each step that this process computes: `rank` of `of` parts with about as many tokens each.
@@ -95,6 +104,8 @@ struct MicroBatch {
                                   // a supervised token
   at::Tensor supervised_labels;   // [n] int64: those tokens
   at::Tensor supervised_weights;  // [n] fp32: their weights in the loss; undefined: all are 1
+  at::Tensor teacher_ids;         // [n, top] int64: TeacherTokens of these tokens; undefined: no teacher
+  at::Tensor teacher_log_probs;   // [n, top] fp32
   at::Tensor slots;               // [samples] int64: dropout keys
   std::vector<int64_t> lengths;   // input_lengths on the host
   int64_t tokens = 0;             // not padding, source and target

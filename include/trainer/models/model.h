@@ -49,6 +49,8 @@ class Model : public Module {
   // weight. The options soft_cap and chunk_rows are the model's own.
   LossSum loss(const MicroBatch& batch, const ForwardContext& context, LossOptions options = {}) const {
     options.chunk_rows = chunk_rows(context);
+    options.teacher.ids = batch.teacher_ids;
+    options.teacher.log_probs = batch.teacher_log_probs;
     return head().loss(supervised_states(batch, context), batch.supervised_labels, options,
                        batch.supervised_weights);
   }
@@ -116,6 +118,11 @@ class Model : public Module {
   nlohmann::json config_;
   at::ScalarType dtype_ = at::kFloat;
 };
+
+// Returns the embedded inputs of a batch with the noise that ForwardContext::embedding_noise asks for.
+// row_keys: of its tokens (src/ops/dropout.h).
+at::Tensor noisy(const at::Tensor& embedded, const MicroBatch& batch, const at::Tensor& row_keys,
+                 const ForwardContext& context);
 
 // Gives the embedding, and a separate head, `rows` rows (at least as many as they have). New rows are the
 // mean of the old ones, as in Transformers' resize_token_embeddings but without its random deviations from

@@ -21,6 +21,9 @@ struct ForwardContext {
   // backward instead of kept. Recomputed blocks keep it: there it lives for a short while only.
   bool light = false;
   int64_t attention_chunk_bytes = int64_t{256} << 20;  // on a GPU (nn/attention.h)
+  // alpha: the embedded tokens of a sample get uniform noise of up to alpha / sqrt(tokens x hidden size),
+  // which follows from random_key, too (NEFTune). Only while training.
+  double embedding_noise = 0.0;
   bool free_order = false;  // on a GPU, attention may sum in another order every time
   // A one-element leaf that requires grad. It makes autograd enter a recomputed block whose inputs need no
   // gradient (LoRA on a frozen embedding).

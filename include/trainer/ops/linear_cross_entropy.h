@@ -8,12 +8,25 @@ namespace trainer {
 
 // A row is a supervised token: its hidden state and its label. All is undefined unless requested, but `loss`.
 struct LossSum {
-  at::Tensor loss;     // fp32 scalar, differentiable: the SUM of token losses, z_loss included
-  at::Tensor correct;  // int64 scalar: tokens whose largest logit is the label
-  at::Tensor z_loss;   // fp32 scalar: the part of `loss` that LossOptions::z_loss adds
+  at::Tensor loss;        // fp32 scalar, differentiable: the SUM of token losses, z_loss included
+  at::Tensor correct;     // int64 scalar: tokens whose largest logit is the label
+  at::Tensor z_loss;      // fp32 scalar: the part of `loss` that LossOptions::z_loss adds
+  at::Tensor divergence;  // fp32 scalar: the sum of the divergences from a teacher, each times its weight
   // fp32 [n]: log p(label) of each row, without weight and smoothing. Differentiable with respect to `hidden`
   // if the loss has neither, nor a z_loss, and `weight` needs no gradient.
   at::Tensor log_probabilities;
+};
+
+// What a teacher says of each row: its likeliest tokens. The rest of the vocabulary counts as one more token,
+// for the teacher and for the model: the divergence is that of these two distributions over top + 1 tokens.
+struct TeacherTerm {
+  at::Tensor ids;        // int64 [n, top], no token twice in a row; undefined: there is no teacher
+  at::Tensor log_probs;  // fp32 [n, top]; -inf: no token
+  double alpha = 0.5;    // the loss of a row is (1 - alpha) * its cross-entropy + alpha * T^2 * divergence
+  double temperature = 1.0;  // T: both distributions become p^(1/T), normalised (Hinton et al. 2015)
+  bool reverse = false;      // the divergence is KL(model || teacher) instead of KL(teacher || model)
+
+  bool defined() const { return ids.defined(); }
 };
 
 struct LossOptions {
@@ -28,6 +41,9 @@ struct LossOptions {
   // c: a token's loss grows by c * log(Z)^2, where Z is the sum of e^logit over the vocabulary, of the capped
   // logits if there is a cap (Chowdhery et al. 2022, PaLM, section 5; T5X). It keeps log(Z) near 0.
   double z_loss = 0.0;
+  // g: -log p(label) is multiplied by (1 - p(label))^g (Lin et al. 2017, focal loss, eq. 4).
+  double focal_gamma = 0.0;
+  TeacherTerm teacher = {};
   bool log_probabilities = false;  // LossSum::log_probabilities
 };
 

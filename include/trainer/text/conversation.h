@@ -19,6 +19,14 @@ struct Conversation {
   nlohmann::ordered_json variables = nullptr;
   std::vector<float> weights = {};  // weight of each message in the loss; 0: it is not learned
 
+  // Of messages whose parts have weights of their own: where in the text of its content a part ends, in
+  // bytes, and its weight. Empty: none has. Else one for each message.
+  struct PartWeight {
+    size_t end;
+    float weight;
+  };
+  std::vector<std::vector<PartWeight>> part_weights = {};
+
   // A mark of another program on a message that cannot be obeyed.
   struct UnknownMark {
     std::string key, problem;  // the problem names the message, the key and its value
@@ -56,12 +64,15 @@ nlohmann::ordered_json with_parsed_lists(nlohmann::ordered_json record);
 // {"type", "function"}), `system` (with conversations and Alpaca fields) and `chat_template_kwargs` (an
 // object). A message may have a weight in the loss, which the template does not see: `weight` (or
 // `loss_weight`), a number of 0 or more; or marks of other programs: `loss`, `train`, `training`, `trainable`
-// or `loss_mask`, true or false, and `masked`, the opposite. What else may be such a mark is put into
-// `unknown_marks`: keys of a message that are true or false, and numbers and lists whose names tell of the
-// loss. The messages of a prompt have the weight 0, except with LossOn::everything. Throws a DataError that
-// names the message and what is wrong with it.
+// or `loss_mask`, true or false, and `masked`, the opposite. A part of a content may have them, too. What
+// else may be such a mark is put into `unknown_marks`: keys of a message that are true or false, and numbers
+// and lists whose names tell of the loss. The messages of a prompt have the weight 0, except with
+// LossOn::everything. Throws a DataError that names the message and what is wrong with it.
 Conversation read_conversation(const nlohmann::ordered_json& row, ConversationForm form,
                                LossOn loss_on = LossOn::all_turns);
+
+// Returns the weight of the part in which this byte of a content lies; 1 behind the last one.
+float weight_at(const std::vector<Conversation::PartWeight>& parts, size_t place);
 
 // Throws a DataError that names the first of the unknown marks. Marks that the template (nullptr: none) reads
 // are something else, and with LossOn::everything questions are learned, too.

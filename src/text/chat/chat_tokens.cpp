@@ -49,6 +49,35 @@ std::vector<float> weights_of(const std::vector<TextRange>& tokens,
   return weights;
 }
 
+bool weighs_parts(const Conversation& conversation, size_t message) {
+  return message < conversation.part_weights.size() && !conversation.part_weights[message].empty();
+}
+
+bool weighs_parts(const Conversation& conversation) {
+  return std::ranges::any_of(conversation.part_weights, [](const auto& parts) { return !parts.empty(); });
+}
+
+// Multiplies the weights of the tokens in the content of an answer, which the template writes as it is but
+// for white space at its ends, by those of its parts.
+void weigh_parts(const std::string& text, const std::vector<TextRange>& tokens,
+                 const RenderedChat::Answer& answer, const Conversation& conversation,
+                 std::vector<float>& weights) {
+  const std::string content = content_text(conversation.messages[answer.message]);
+  const size_t first = std::min(content.find_first_not_of(" \t\r\n"), content.size());
+  const std::string written = content.substr(first, content.find_last_not_of(" \t\r\n") + 1 - first);
+  const size_t end = std::min(answer.end, text.size()),
+               at = end < written.size() ? std::string::npos : text.rfind(written, end - written.size());
+  if (at == std::string::npos || at < answer.begin)
+    throw DataError(concat("message ", answer.message + 1,
+                           ": its parts have weights, and the chat template does not write its content as it "
+                           "is; give the message one weight"));
+  for (size_t i = 0; i < tokens.size(); i++) {
+    const size_t begin = tokens[i].begin;
+    if (begin >= at + written.size() || std::max(tokens[i].end, begin + 1) <= at) continue;
+    weights[i] *= weight_at(conversation.part_weights[answer.message], std::max(begin, at) - at + first);
+  }
+}
+
 bool is_answer(const Json& message) { return message["role"] == "assistant"; }
 
 const char* kRemedy =
@@ -133,11 +162,16 @@ bool learns_end(const ChatTemplate& chat_template, const Tokenizer& tokenizer) {
 
 }  // namespace
 
+float weight_at(const std::vector<Conversation::PartWeight>& parts, size_t place) {
+  const auto part = std::ranges::upper_bound(parts, place, {}, &Conversation::PartWeight::end);
+  return part == parts.end() ? 1.0F : part->weight;
+}
+
 Json messages_for(const ChatTemplate& chat_template, const Conversation& conversation) {
   const ChatAbilities& able = chat_template.abilities();
   refuse_what_is_not_written(able, conversation);
   Json messages = conversation.messages;
-  if (able.parts) return messages;
+  if (able.parts && !weighs_parts(conversation)) return messages;
   for (Json& message : messages) {
     const auto content = message.find("content");
     if (content != message.end() && content->is_array()) *content = content_text(message);
@@ -151,7 +185,8 @@ ChatTokens tokenize_chat(const ChatTemplate& chat_template, const Tokenizer& tok
   const Json &tools = conversation.tools, &variables = conversation.variables;
   const bool everything = loss_on == LossOn::everything;
   ChatTokens out;
-  if (everything && std::ranges::count(conversation.weights, 1) == std::ssize(conversation.weights)) {
+  if (everything && !weighs_parts(conversation) &&
+      std::ranges::count(conversation.weights, 1) == std::ssize(conversation.weights)) {
     out.text = chat_template.render(messages, tools, variables);
     out.ids = tokenizer.encode(out.text, /*add_special_tokens=*/false);
     out.learn.assign(out.ids.size(), true);
@@ -166,6 +201,9 @@ ChatTokens tokenize_chat(const ChatTemplate& chat_template, const Tokenizer& tok
   out.text = std::move(rendered.text);
   out.ids = std::move(tokenized.ids);
   out.weights = weights_of(tokenized.ranges, rendered.answers, conversation, everything ? 1 : 0);
+  for (const RenderedChat::Answer& answer : rendered.answers)
+    if (weighs_parts(conversation, answer.message))
+      weigh_parts(out.text, tokenized.ranges, answer, conversation, out.weights);
   for (const float weight : out.weights) out.learn.push_back(weight > 0);
   if (std::ranges::all_of(out.weights, [](float weight) { return weight == 0 || weight == 1; }))
     out.weights.clear();

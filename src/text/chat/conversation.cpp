@@ -108,6 +108,7 @@ void check_content(const Json& message, const std::string& where) {
 
 void add(Conversation& out, Json message, const std::string& where) {
   out.weights.push_back(take_marks(message, where, out.unknown_marks));
+  out.part_weights.push_back(take_marks_of_parts(message, where, out.unknown_marks));
   normalize_calls(message, where);
   check_content(message, where);
   out.messages.push_back(std::move(message));

@@ -99,19 +99,9 @@ std::string problem_of(const std::string& where, const std::string& key, const J
   return concat(where, ": \"", key, "\" is ", one_line(value.dump(), 60), problem);
 }
 
-// What is learned is whole messages, so no mark of a part can be obeyed.
-void add_marks_of_parts(const Json& message, const std::string& where,
-                        std::vector<Conversation::UnknownMark>& unknown) {
-  const Json* content = value_of(message, "content");
-  if (!content || !content->is_array()) return;
-  for (size_t i = 0; i < content->size(); i++) {
-    if (!(*content)[i].is_object()) continue;
-    for (const auto& [key, value] : (*content)[i].items()) {
-      if (!may_be_a_mark(key, value)) continue;
-      const std::string part = concat(where, ": part ", i + 1, " of \"content\"");
-      unknown.push_back({key, problem_of(part, key, value, kMaySay), false});
-    }
-  }
+void erase_marks(Json& object) {
+  for (const Flag& flag : kFlags) object.erase(flag.key);
+  for (const char* key : kWeights) object.erase(key);
 }
 
 }  // namespace
@@ -127,7 +117,11 @@ std::vector<std::string> names_of_marks() {
   return names;
 }
 
-float take_marks(Json& message, const std::string& where, std::vector<Conversation::UnknownMark>& unknown) {
+namespace {
+
+// The weight that the marks of a message or a part give, which are removed.
+float take_marks_of(Json& message, bool is_question, const std::string& where,
+                    std::vector<Conversation::UnknownMark>& unknown) {
   const auto refuse = [&](const std::string& key, const Json& value, const char* problem, bool of_question) {
     unknown.push_back({key, problem_of(where, key, value, problem), of_question});
   };
@@ -147,16 +141,39 @@ float take_marks(Json& message, const std::string& where, std::vector<Conversati
       throw DataError(concat(where, ": \"", said->key, "\" and \"", flag.key, "\" contradict each other"));
     said = Said{flag.key, 0};
     learned = learns;
-    if (learned && message["role"] != "assistant")
+    if (learned && is_question)
       refuse(flag.key, *value, ", and only answers of the assistant are learned", true);
   }
   for (const auto& [key, value] : message.items()) {
     if (!is_mark(key) && may_be_a_mark(key, value)) refuse(key, value, kMaySay, false);
   }
-  add_marks_of_parts(message, where, unknown);
-  for (const Flag& flag : kFlags) message.erase(flag.key);
-  for (const char* key : kWeights) message.erase(key);
+  erase_marks(message);
   return learned ? weight : 0;
+}
+
+}  // namespace
+
+float take_marks(Json& message, const std::string& where, std::vector<Conversation::UnknownMark>& unknown) {
+  return take_marks_of(message, message["role"] != "assistant", where, unknown);
+}
+
+std::vector<Conversation::PartWeight> take_marks_of_parts(Json& message, const std::string& where,
+                                                          std::vector<Conversation::UnknownMark>& unknown) {
+  std::vector<Conversation::PartWeight> weights;
+  const auto content = message.find("content");
+  if (content == message.end() || !content->is_array()) return weights;
+  size_t end = 0;
+  for (size_t i = 0; i < content->size(); i++) {
+    Json& part = (*content)[i];
+    if (!part.is_object()) continue;
+    const float weight = take_marks_of(part, /*is_question=*/false,
+                                       concat(where, ": part ", i + 1, " of \"content\""), unknown);
+    if (part.contains("text") && part["text"].is_string())
+      end += part["text"].get_ref<const std::string&>().size();
+    weights.push_back({end, weight});
+  }
+  const bool all_one = std::ranges::all_of(weights, [](const auto& part) { return part.weight == 1; });
+  return all_one ? std::vector<Conversation::PartWeight>() : weights;
 }
 
 void refuse_unknown_marks(const Conversation& conversation, const ChatTemplate* chat_template,

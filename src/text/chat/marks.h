@@ -20,5 +20,9 @@ std::vector<std::string> names_of_marks();
 // marks that contradict each other.
 float take_marks(nlohmann::ordered_json& message, const std::string& where,
                  std::vector<Conversation::UnknownMark>& unknown);
+// The same for the parts of its content. Nothing if it has none, or if all have the weight 1.
+std::vector<Conversation::PartWeight> take_marks_of_parts(nlohmann::ordered_json& message,
+                                                          const std::string& where,
+                                                          std::vector<Conversation::UnknownMark>& unknown);
 
 }  // namespace trainer

@@ -1,0 +1,98 @@
+#include "training/teacher_pass.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include "trainer/data/step_loader.h"
+
+#include "ops/linear_cross_entropy.h"
+#include "training/evaluate_answers.h"
+#include "training/oom_recovery.h"
+
+namespace trainer {
+namespace {
+
+// The likeliest tokens of each row of states, and all others as the token -1, on the host.
+TeacherTokens likeliest(const Model& model, const at::Tensor& states, int64_t top, int64_t vocab) {
+  TeacherTokens found{.top = top + 1};
+  const at::Tensor weight = model.head().weight(states.scalar_type());
+  const int64_t rows = states.size(0), step = rows_per_chunk(rows, rows_of_small_chunks(weight.size(0)));
+  for (int64_t row = 0; row < rows; row += step) {
+    at::Tensor logits = model.head().logits(states.narrow(0, row, std::min(step, rows - row)), weight);
+    const at::Tensor log_z = logits.logsumexp(1, /*keepdim=*/true);
+    const auto [values, ids] = logits.narrow(1, 0, vocab).topk(top, 1);
+    logits.scatter_(1, ids, -std::numeric_limits<double>::infinity());
+    const at::Tensor rest = logits.logsumexp(1, /*keepdim=*/true);
+    const at::Tensor log_probs = (at::cat({values, rest}, 1) - log_z).cpu().contiguous(),
+                     tokens = at::cat({ids, at::full_like(log_z, -1, ids.options())}, 1).to(at::kInt).cpu();
+    found.log_probs.insert(found.log_probs.end(), log_probs.const_data_ptr<float>(),
+                           log_probs.const_data_ptr<float>() + log_probs.numel());
+    found.ids.insert(found.ids.end(), tokens.const_data_ptr<int32_t>(),
+                     tokens.const_data_ptr<int32_t>() + tokens.numel());
+  }
+  return found;
+}
+
+// Gives each of the slots its part, in the order in which collate() lays them out.
+void divide(const TeacherTokens& all, const EffectiveBatch& batch, const std::vector<int64_t>& slots,
+            bool encoder_decoder, std::vector<TeacherTokens>& by_slot) {
+  ptrdiff_t at = 0;
+  for (const int64_t slot : slots) {
+    const Sample& sample = batch.samples[static_cast<size_t>(slot)];
+    const ptrdiff_t end = at + all.top * supervised_tokens(sample, encoder_decoder);
+    by_slot[static_cast<size_t>(slot)] = {
+        .top = all.top,
+        .ids = {all.ids.begin() + at, all.ids.begin() + end},
+        .log_probs = {all.log_probs.begin() + at, all.log_probs.begin() + end}};
+    at = end;
+  }
+}
+
+}  // namespace
+
+LogitsOfRows TeacherPass::rows(int64_t begin, int64_t end) const {
+  const at::NoGradGuard no_grad;
+  const bool encoder_decoder = model.encoder_decoder();
+  const int64_t group = 16 * config.eval_batch_size();  // sorted by length within a group
+  LogitsOfRows out{.top = top + 1};
+  MicroBatchSplit split;
+  split.encoder_decoder = encoder_decoder;
+  split.limits = cut_limits(config, encoder_decoder, config.eval_batch_size());
+  StepLoader loader(dataset, groups_of(begin, end, group),
+                    {config.training.num_workers, config.data.prefetch, {}});
+  for (int64_t first = begin; first < end; first += group) {
+    const EffectiveBatch batch = loader.next();
+    OomRecovery recovery = recovery_of_evaluation(config, device, {});
+    split.limits.halvings = budget.halvings;
+    split_by_limits(batch, split);
+    std::vector<TeacherTokens> by_slot;
+    PassProgress at;
+    OomLoop attempts = recovery.passes(batch, split, budget, at);
+    while (attempts.next()) {
+      try {
+        by_slot.assign(batch.samples.size(), TeacherTokens{.top = top + 1});
+        for (at.micro_batch = 0; at.micro_batch < split.micro_batches.size(); at.micro_batch++) {
+          if (between) between();
+          const std::vector<int64_t>& slots = split.micro_batches[at.micro_batch];
+          const MicroBatch micro = collate(batch, slots, collate_options(config, model), device);
+          if (micro.supervised_labels.numel() == 0) continue;
+          divide(likeliest(model, model.supervised_states(micro, ForwardContext()), top, vocab), batch, slots,
+                 encoder_decoder, by_slot);
+        }
+      } catch (const std::exception& error) {
+        attempts.failed(error);
+      }
+    }
+    if (recovery.retries() == 0) budget.succeeded(config.recovery.grow_after);
+    for (size_t slot = 0; slot < batch.samples.size(); slot++)
+      out.add(batch.samples[slot], by_slot[slot], encoder_decoder);
+  }
+  return out;
+}
+
+}  // namespace trainer
