@@ -159,7 +159,7 @@ TEST(PrefillOfQuantisedWeights, EachPromptGetsTheScoresThatItGetsAlone) {
 }
 
 TEST(PackedGeneration, GivesTheAnswersOfPaddedRowsWithBeamsAndSamples) {
-  for (const char* name : {"t5_v1_0", "umt5", "qwen2", "gemma2"}) {
+  for (const char* name : {"t5_v1_0", "umt5", "qwen2", "gemma2", "gemma4", "gemma4_small_lora"}) {
     const Golden golden(name);
     GenerationConfig beams, samples;
     beams.num_beams = 3;
