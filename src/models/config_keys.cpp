@@ -65,11 +65,18 @@ const std::map<std::string_view, Names>& of_family() {
   static const Names gemma3{"attention_bias",          "attn_logit_softcapping", "final_logit_softcapping",
                             "hidden_activation",       "query_pre_attn_scalar",  "rope_local_base_freq",
                             "_sliding_window_pattern", "sliding_window_pattern"};
-  static const Names gemma4{
-      "attention_bias", "attention_k_eq_v", "enable_moe_block", "final_logit_softcapping", "global_head_dim",
-      "hidden_activation", "hidden_size_per_layer_input", "num_global_key_value_heads",
-      "num_kv_shared_layers", "per_layer_config",
-      "use_double_wide_mlp", "vocab_size_per_layer_input"};
+  static const Names gemma4{"attention_bias",
+                            "attention_k_eq_v",
+                            "enable_moe_block",
+                            "final_logit_softcapping",
+                            "global_head_dim",
+                            "hidden_activation",
+                            "hidden_size_per_layer_input",
+                            "num_global_key_value_heads",
+                            "num_kv_shared_layers",
+                            "per_layer_config",
+                            "use_double_wide_mlp",
+                            "vocab_size_per_layer_input"};
   static const std::map<std::string_view, Names> names{
       {"cwm", {"mlp_bias"}},
       {"ernie4_5", {"use_bias"}},
