@@ -20,7 +20,7 @@ namespace {
 
 // No model has a larger size; larger values come from a damaged or made-up file.
 constexpr int64_t kMostOfAnything = int64_t{1} << 31;
-constexpr std::array<std::pair<std::string_view, int64_t>, 14> kMost{
+constexpr std::array<std::pair<std::string_view, int64_t>, 16> kMost{
     {{"vocab_size", 1 << 24},
      {"hidden_size", 1 << 20},
      {"intermediate_size", 1 << 22},
@@ -28,6 +28,8 @@ constexpr std::array<std::pair<std::string_view, int64_t>, 14> kMost{
      {"num_attention_heads", 1 << 14},
      {"num_key_value_heads", 1 << 14},
      {"head_dim", 1 << 14},
+     {"global_head_dim", 1 << 14},
+     {"num_global_key_value_heads", 1 << 14},
      {"d_model", 1 << 20},
      {"d_kv", 1 << 14},
      {"d_ff", 1 << 22},

@@ -104,6 +104,15 @@ constexpr std::array kNotCopied{"config.json", "adapter_config.json", "config.ya
                                 "log.txt",     "environment.json",    "data_report.json",
                                 "report.html", "status.json",         kTrainerStateFile};
 
+// What Transformers takes for both kinds of Gemma 4.
+json gemma4_sizes() {
+  return {{"vocab_size", 262144},
+          {"hidden_size", 2304},
+          {"intermediate_size", 9216},
+          {"num_hidden_layers", 30},
+          {"num_attention_heads", 8}};
+}
+
 }  // namespace
 
 const std::vector<WholeModel>& whole_models() {
@@ -120,6 +129,8 @@ const std::vector<WholeModel>& whole_models() {
         {"num_key_value_heads", 4},
         {"head_dim", 256},
         {"max_position_embeddings", 131072}}},
+      {"gemma4", {"gemma4_text"}, true, false, gemma4_sizes()},
+      {"gemma4_unified", {"gemma4_unified_text"}, true, false, gemma4_sizes()},
       {"mistral3", {"mistral", "ministral3"}, true, false, {}},
       {"qwen2_vl", {"qwen2_vl_text"}, false, true, {}},
       {"qwen2_5_vl", {"qwen2_5_vl_text"}, false, true, {}},

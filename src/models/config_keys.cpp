@@ -75,12 +75,26 @@ const std::map<std::string_view, Names>& of_family() {
   static const Names gemma3{"attention_bias",          "attn_logit_softcapping", "final_logit_softcapping",
                             "hidden_activation",       "query_pre_attn_scalar",  "rope_local_base_freq",
                             "_sliding_window_pattern", "sliding_window_pattern"};
+  static const Names gemma4{"attention_bias",
+                            "attention_k_eq_v",
+                            "enable_moe_block",
+                            "final_logit_softcapping",
+                            "global_head_dim",
+                            "hidden_activation",
+                            "hidden_size_per_layer_input",
+                            "num_global_key_value_heads",
+                            "num_kv_shared_layers",
+                            "per_layer_config",
+                            "use_double_wide_mlp",
+                            "vocab_size_per_layer_input"};
   static const std::map<std::string_view, Names> names{
       {"cwm", {"mlp_bias"}},
       {"ernie4_5", {"use_bias"}},
       {"gemma", {"attention_bias", "hidden_activation"}},
       {"gemma2", gemma},
       {"gemma3_text", gemma3},
+      {"gemma4_text", gemma4},
+      {"gemma4_unified_text", gemma4},
       {"glm", {"attention_bias"}},
       {"glm4", {"attention_bias"}},
       {"granite",
@@ -222,7 +236,7 @@ void check_config_keys(const nlohmann::json& config, const std::string& where) {
   const bool is_t5 = !of_family().contains(model_type);
   for (const char* key :
        {"add_cross_attention", "per_layer_config", "pruned_heads", "tie_encoder_decoder", "quantization"})
-    refuse_if_on(config, key);
+    if (!is_read(model_type, key)) refuse_if_on(config, key);
   const auto both = config.find("is_encoder_decoder");
   if (both != config.end() && both->is_boolean() && both->get<bool>() != is_t5) {
     throw FormatError(concat("config.json: is_encoder_decoder: ", both->dump(),

@@ -9,6 +9,7 @@
 
 #include "trainer/models/score_head.h"
 
+#include "models/layer_extras.h"
 #include "nn/checkpoint.h"
 #include "nn/made_inputs.h"
 #include "nn/score_head.h"
@@ -16,31 +17,40 @@
 
 namespace trainer {
 
+static std::vector<Projections::Output> projections_of(const DecoderConfig& c, size_t layer) {
+  const auto [kv_heads, head_dim] = c.heads_of(layer);
+  std::vector<Projections::Output> all{{"q_proj", c.num_heads * head_dim * (c.output_gate ? 2 : 1)}};
+  if (c.shares_keys(layer)) return all;
+  all.push_back({"k_proj", kv_heads * head_dim});
+  if (!c.keys_are_values(layer)) all.push_back({"v_proj", kv_heads * head_dim});
+  return all;
+}
+
 DecoderAttention::DecoderAttention(const DecoderConfig& c, size_t layer)
-    : qkv_(*this, c.hidden_size,
-           {{"q_proj", c.num_heads * c.head_dim * (c.output_gate ? 2 : 1)},
-            {"k_proj", c.num_kv_heads * c.head_dim},
-            {"v_proj", c.num_kv_heads * c.head_dim}},
-           c.fused_qkv, c.qkv_bias),
-      o_proj_(c.num_heads * c.head_dim, c.hidden_size, c.output_bias),
-      head_dim_(c.head_dim),
+    : qkv_(*this, c.hidden_size, projections_of(c, layer), c.fused_qkv, c.qkv_bias),
+      o_proj_(c.num_heads * c.heads_of(layer).head_dim, c.hidden_size, c.output_bias),
+      head_dim_(c.heads_of(layer).head_dim),
       window_(c.sliding[layer] ? c.sliding_window : 0),
       rotated_(c.rotated[layer]),
       gated_(c.output_gate),
       norms_whole_(c.qk_norm_whole),
       rotates_neighbours_(c.rotates_neighbours),
+      keys_are_values_(c.keys_are_values(layer)),
+      shares_keys_(c.shares_keys(layer)),
       rotary_dim_(c.rope.rotary_dim),
       scale_(c.attention_scale),
       soft_cap_(c.attention_soft_cap) {
   add(c.output_proj, o_proj_);
+  if (c.value_norm) value_norm_ = c.norm.epsilon;
   if (!c.qk_norm && !c.qk_norm_whole) return;
-  add(c.q_norm, q_norm_.emplace(c.head_dim * (c.qk_norm_whole ? c.num_heads : 1), c.norm));
-  add(c.k_norm, k_norm_.emplace(c.head_dim * (c.qk_norm_whole ? c.num_kv_heads : 1), c.norm));
+  add(c.q_norm, q_norm_.emplace(head_dim_ * (c.qk_norm_whole ? c.num_heads : 1), c.norm));
+  if (shares_keys_) return;
+  add(c.k_norm, k_norm_.emplace(head_dim_ * (c.qk_norm_whole ? c.num_kv_heads : 1), c.norm));
 }
 
 std::vector<std::string> DecoderAttention::default_lora_targets() const {
   const std::string query = qkv_.layer_of("q_proj"), value = qkv_.layer_of("v_proj");
-  return query == value ? std::vector{query} : std::vector{query, value};
+  return query == value || keys_are_values_ || shares_keys_ ? std::vector{query} : std::vector{query, value};
 }
 
 // Puts the first dimensions of each pair of neighbours before the second ones. Scores stay the same if
@@ -80,15 +90,29 @@ void DecoderAttention::position(AttentionInputs& in, const at::Tensor& q, const 
 // Values that lie in one matrix with queries and keys would keep all of it for backward. Without norms
 // nothing else needs the unrotated heads, so the values move to memory of their own.
 at::Tensor DecoderAttention::values(const at::Tensor& v) const {
+  if (value_norm_) return norm_without_weight(v.unflatten(2, {-1, head_dim_}), *value_norm_).transpose(1, 2);
   const bool alone = q_norm_ || !rotated_ || v.storage().nbytes() <= v.nbytes();
   const at::Tensor own = alone || !at::GradMode::is_enabled() ? v : v.contiguous();
   return own.unflatten(2, {-1, head_dim_}).transpose(1, 2);
+}
+
+// The kernel turns queries and keys together; a head of the queries stands for the keys.
+AttentionInputs DecoderAttention::with_shared_keys(const at::Tensor& q, const DecoderPass& pass) const {
+  const at::Tensor heads = q.unflatten(2, {-1, head_dim_});
+  AttentionInputs in;
+  in.q = Rotary::apply(heads, heads.narrow(2, 0, 1), &*q_norm_, &*q_norm_,
+                       window_ > 0 ? pass.sliding_rotary : pass.rotary)
+             .first;
+  in.k = pass.shared.k;
+  in.v = pass.shared.v;
+  return in;
 }
 
 std::pair<AttentionInputs, at::Tensor> DecoderAttention::inputs(const LayerInput& x,
                                                                 const DecoderPass& pass) const {
   AttentionInputs in;
   const std::vector<at::Tensor> qkv = qkv_.forward(x, pass.rows, *pass.context);
+  if (shares_keys_) return {with_shared_keys(qkv[0], pass), at::Tensor()};
   // With a gate, the heads of queries are twice as wide.
   const at::Tensor q_and_gate = gated_ ? qkv[0].unflatten(2, {-1, 2, head_dim_}) : at::Tensor();
   position(in, gated_ ? q_and_gate.select(3, 0) : qkv[0], qkv[1], pass);
@@ -96,12 +120,12 @@ std::pair<AttentionInputs, at::Tensor> DecoderAttention::inputs(const LayerInput
     in.q = in.q * pass.query_growth;
     in.remade = nullptr;  // these heads are others
   }
-  in.v = values(qkv[2]);
+  in.v = values(qkv[keys_are_values_ ? 1 : 2]);
   return {in, gated_ ? q_and_gate.select(3, 1) : at::Tensor()};
 }
 
 at::Tensor DecoderAttention::mix(const AttentionInputs& in, const DecoderPass& pass) const {
-  if (soft_cap_ > 0) {
+  if (in_chunks(in.q)) {
     return capped_attention(
         in, {soft_cap_, window_, pass.packed ? pass.packed->lengths : std::vector<int64_t>{}});
   }
@@ -110,8 +134,9 @@ at::Tensor DecoderAttention::mix(const AttentionInputs& in, const DecoderPass& p
 
 at::Tensor DecoderAttention::mix_cached(const AttentionInputs& in, const DecoderPass& pass,
                                         KvCache& cache) const {
-  const NewKeys added{in.k.select(2, 0), in.v.select(2, 0)};
-  return cached_attention(in.q.select(2, 0), added, cache.keys(*pass.cache_rows, in.k),
+  // Shared keys are in the cache already.
+  const NewKeys added = shares_keys_ ? NewKeys{} : NewKeys{in.k.select(2, 0), in.v.select(2, 0)};
+  return cached_attention(in.q.select(2, 0), added, cache.keys(*pass.cache_rows, shares_keys_ ? in.q : in.k),
                           {scale_, soft_cap_, window_})
       .unsqueeze(1);
 }
@@ -122,8 +147,15 @@ at::Tensor DecoderAttention::forward(const LayerInput& x, const DecoderPass& pas
   in.free_order = pass.context->free_order;
   if (pass.cache_rows != nullptr && !pass.first_row)
     return o_proj_.forward(mix_cached(in, pass, *cache), pass.rows, *pass.context);
-  in.mask = window_ > 0 ? pass.window_mask : pass.mask;
+  if (pass.positions != nullptr || !in_chunks(in.q)) in.mask = window_ > 0 ? pass.window_mask : pass.mask;
   in.causal = pass.positions == nullptr && !in.mask.defined();
+  if (!shares_keys_) keep_keys(in, pass, cache);
+  at::Tensor out = mix(in, pass).transpose(1, 2);
+  if (gated_) out = gated_activation(Activation::sigmoid, gate, out);
+  return o_proj_.forward(out.flatten(2), pass.rows, *pass.context);
+}
+
+void DecoderAttention::keep_keys(AttentionInputs& in, const DecoderPass& pass, KvCache* cache) const {
   if (pass.cache_rows != nullptr) {
     cache->put(*pass.cache_rows, *pass.first_row, in.k, in.v, pass.packed.has_value());
   } else if (pass.positions != nullptr) {
@@ -133,16 +165,13 @@ at::Tensor DecoderAttention::forward(const LayerInput& x, const DecoderPass& pas
   } else if (cache != nullptr) {
     cache->fill(in.k, in.v);
   }
-  at::Tensor out = mix(in, pass).transpose(1, 2);
-  if (gated_) out = gated_activation(Activation::sigmoid, gate, out);
-  return o_proj_.forward(out.flatten(2), pass.rows, *pass.context);
+  if (pass.stores != nullptr) *pass.stores = {in.k, in.v};
 }
 
-DecoderMlp::DecoderMlp(const DecoderConfig& c)
+DecoderMlp::DecoderMlp(const DecoderConfig& c, int64_t width)
     : name_(c.mlp),
-      gate_up_(*this, c.hidden_size, {{c.gate_proj, c.intermediate_size}, {c.up_proj, c.intermediate_size}},
-               c.fused_gate_up, c.mlp_bias),
-      down_proj_(c.intermediate_size, c.hidden_size, c.mlp_bias),
+      gate_up_(*this, c.hidden_size, {{c.gate_proj, width}, {c.up_proj, width}}, c.fused_gate_up, c.mlp_bias),
+      down_proj_(width, c.hidden_size, c.mlp_bias),
       activation_(c.activation) {
   add(c.down_proj, down_proj_);
 }
@@ -157,8 +186,8 @@ std::unique_ptr<Mixer> make_attention(const DecoderConfig& c, size_t layer) {
   return std::make_unique<DecoderAttention>(c, layer);
 }
 
-std::unique_ptr<FeedForward> make_mlp(const DecoderConfig& c, size_t) {
-  return std::make_unique<DecoderMlp>(c);
+std::unique_ptr<FeedForward> make_mlp(const DecoderConfig& c, size_t layer) {
+  return std::make_unique<DecoderMlp>(c, c.intermediate_of(layer));
 }
 
 DecoderLayer::DecoderLayer(const DecoderConfig& c, size_t layer)
@@ -172,7 +201,11 @@ DecoderLayer::DecoderLayer(const DecoderConfig& c, size_t layer)
   add_norm(c.layer_norms.after_attention, after_attention);
   add_norm(c.layer_norms.before_mlp, before_mlp);
   add_norm(c.layer_norms.after_mlp, after_mlp);
+  if (c.per_layer_size > 0) per_layer_ = std::make_unique<PerLayerGate>(*this, c);
+  if (c.layer_scalar) add("layer_scalar", layer_scalar_.emplace(std::vector<int64_t>{1}));
 }
+
+DecoderLayer::~DecoderLayer() = default;
 
 void DecoderLayer::add_part(ResidualStream& x, const std::optional<RmsNorm>& norm,
                             const at::Tensor& part) const {
@@ -183,6 +216,10 @@ void DecoderLayer::add_part(ResidualStream& x, const std::optional<RmsNorm>& nor
 void DecoderLayer::forward(ResidualStream& x, const DecoderPass& pass, KvCache* cache) const {
   add_part(x, after_attention, mixer->forward(x.input(before_attention, *pass.context), pass, cache));
   add_part(x, after_mlp, feed_forward->forward(x.input(before_mlp, *pass.context), pass));
+  if (per_layer_) x.add(per_layer_->forward(x.sum(), pass));
+  if (!layer_scalar_) return;
+  const at::Tensor sum = x.sum();
+  x = ResidualStream(sum * layer_scalar_->as(sum.scalar_type()));
 }
 
 at::Tensor DecoderLayer::forward(const at::Tensor& x, const DecoderPass& pass) const {
@@ -199,7 +236,10 @@ DecoderBody::DecoderBody(const DecoderConfig& c)
     add("layers." + std::to_string(i), *layers.back());
   }
   add(c.final_norm, norm);
+  if (c.per_layer_size > 0) per_layer = std::make_unique<PerLayerInputs>(*this, c);
 }
+
+DecoderBody::~DecoderBody() = default;
 
 Decoder::Decoder(const nlohmann::json& config, const DecoderConfig& facts, bool separate_head)
     : Model(config),
@@ -279,10 +319,15 @@ at::Tensor Decoder::supervised_states(const MicroBatch& batch, const ForwardCont
   at::Tensor embedded = embed(batch.input_ids);
   DecoderPass pass = start(context, batch, embedded);
   if (context.training && context.embedding_noise > 0) embedded = noisy(embedded, batch, pass.rows, context);
+  LayerExtras extras(c_, body_, batch.input_ids, embedded, pass);
   ResidualStream h(embedded);
   for (size_t i = 0; i < body_.layers.size(); i++) {
     const DecoderLayer& layer = *body_.layers[i];
-    if (static_cast<int64_t>(i) < context.recompute_blocks) {
+    extras.give(pass, i);
+    const bool recomputed = static_cast<int64_t>(i) < context.recompute_blocks;
+    if (recomputed && extras.any()) {
+      h = ResidualStream(recomputed_with_extras(layer, h.sum(), pass, entering(layer)));
+    } else if (recomputed) {
       const auto run = [&layer, pass, context = context.in_recomputed_block()](const at::Tensor& x,
                                                                                const auto&) mutable {
         pass.context = &context;

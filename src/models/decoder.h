@@ -22,7 +22,15 @@
 
 namespace trainer {
 
-// The values that all layers share in one forward pass.
+class PerLayerInputs;
+class PerLayerGate;
+
+// Keys and values [B, G, keys, K] that several layers attend to.
+struct SharedKeys {
+  at::Tensor k, v;
+};
+
+// The values that all layers share in one forward pass, and what is given to the next layer.
 struct DecoderPass {
   const ForwardContext* context;
   at::Tensor rows;                  // dropout keys [B, S]
@@ -43,6 +51,11 @@ struct DecoderPass {
   // With packing: the sequences of the row; then there are no masks.
   std::optional<Sequences> packed{};
   std::vector<int64_t> lengths{};  // of padded rows, unless the pass has positions
+  // Of the next layer (layer_extras.h): its embedding of each token, [B, S, per_layer_size]; the keys of an
+  // earlier layer that it uses; where its own go if others use them.
+  at::Tensor layer_input{};
+  SharedKeys shared{};
+  SharedKeys* stores = nullptr;
 };
 
 // The part of a layer in which positions see each other (DecoderConfig::mixer).
@@ -68,18 +81,24 @@ class DecoderAttention : public Mixer {
   // Fills in the heads of queries and keys, with their norms and the rotary embedding: q and k [B, S, heads *
   // K], or already [B, S, heads, K] -> [B, heads, S, K].
   void position(AttentionInputs& in, const at::Tensor& q, const at::Tensor& k, const DecoderPass& pass) const;
-  at::Tensor values(const at::Tensor& v) const;  // [B, S, G * K] -> [B, G, S, K]
+  at::Tensor values(const at::Tensor& v) const;  // [B, S, G * K] -> [B, G, S, K], with their norm
 
   // A new token of each row to what the cache has: [B, 1, H K].
   at::Tensor mix_cached(const AttentionInputs& in, const DecoderPass& pass, KvCache& cache) const;
+  // Whether capped_attention() attends, which knows windows itself.
+  bool in_chunks(const at::Tensor& q) const { return soft_cap_ > 0 || is_too_wide_for_fused(q); }
+  // The queries, and the keys and values of an earlier layer.
+  AttentionInputs with_shared_keys(const at::Tensor& q, const DecoderPass& pass) const;
+  void keep_keys(AttentionInputs& in, const DecoderPass& pass, KvCache* cache) const;
   // Attends to the keys as the pass needs it: padded rows, packed rows, or a new token for each row.
   at::Tensor mix(const AttentionInputs& in, const DecoderPass& pass) const;
 
   Projections qkv_;
   Linear o_proj_;
   std::optional<RmsNorm> q_norm_, k_norm_;
-  int64_t head_dim_, window_;  // window 0: none
-  bool rotated_, gated_, norms_whole_, rotates_neighbours_;
+  std::optional<double> value_norm_;  // its epsilon
+  int64_t head_dim_, window_;         // window 0: none
+  bool rotated_, gated_, norms_whole_, rotates_neighbours_, keys_are_values_, shares_keys_;
   int64_t rotary_dim_;
   double scale_, soft_cap_;
 };
@@ -94,7 +113,7 @@ class FeedForward : public Module {
 
 class DecoderMlp : public FeedForward {
  public:
-  explicit DecoderMlp(const DecoderConfig& c);
+  DecoderMlp(const DecoderConfig& c, int64_t width);
   at::Tensor forward(const LayerInput& x, const DecoderPass& pass) const override;
   const char* name_in_layer() const override { return name_.c_str(); }
 
@@ -108,6 +127,7 @@ class DecoderMlp : public FeedForward {
 class DecoderLayer : public Module {
  public:
   DecoderLayer(const DecoderConfig& c, size_t layer);
+  ~DecoderLayer() override;
   // x [B, S, D]: adds what this layer adds.
   void forward(ResidualStream& x, const DecoderPass& pass, KvCache* cache = nullptr) const;
   // x [B, S, D] -> [B, S, D]
@@ -122,15 +142,19 @@ class DecoderLayer : public Module {
   void add_part(ResidualStream& x, const std::optional<RmsNorm>& norm, const at::Tensor& part) const;
 
   double residual_scale_;
+  std::unique_ptr<PerLayerGate> per_layer_;
+  std::optional<Parameter> layer_scalar_;  // [1]: multiplies the layer's result
 };
 
 // The module DecoderConfig::body in the names on disk.
 struct DecoderBody : Module {
   explicit DecoderBody(const DecoderConfig& c);
+  ~DecoderBody() override;
 
   Embedding embed_tokens;
   std::vector<std::unique_ptr<DecoderLayer>> layers;
   RmsNorm norm;
+  std::unique_ptr<PerLayerInputs> per_layer;
 };
 
 class Decoder : public Model {

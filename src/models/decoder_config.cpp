@@ -73,6 +73,19 @@ void check_partial_rotary(const nlohmann::json& c, const DecoderConfig& facts) {
 
 }  // namespace
 
+size_t DecoderConfig::keys_of(size_t layer) const {
+  if (!shares_keys(layer)) return layer;
+  size_t own = first_sharing() - 1;
+  while (own > 0 && sliding[own] != sliding[layer]) own--;
+  return own;
+}
+
+bool DecoderConfig::stores_keys(size_t layer) const {
+  for (size_t i = first_sharing(); i < static_cast<size_t>(num_layers); i++)
+    if (keys_of(i) == layer) return true;
+  return false;
+}
+
 double config_positive(const nlohmann::json& config, const char* key) {
   const double value = config_double(config, key, 0.0);
   if (value <= 0) throw FormatError(concat("config.json: ", key, ": must be a number above 0, is ", value));
@@ -151,6 +164,8 @@ RopeParameters rope_of_layer_type(const nlohmann::json& ropes, const char* layer
                                   nlohmann::json flat) {
   if (ropes.contains(layer_type) && ropes[layer_type].is_object()) {
     const nlohmann::json& own = ropes[layer_type];
+    if (config_string(own, "rope_type", "default") == "proportional")
+      return proportional_rope(own, head_dim, config_double(flat, "rope_theta", 10000.0));
     if (config_double(own, "partial_rotary_factor", 1.0) != 1.0) {
       throw FormatError(concat("config.json: rope_parameters.", layer_type,
                                ": partial_rotary_factor other than 1 is not supported"));

@@ -25,6 +25,11 @@ struct LayerNorms {
   std::string before_mlp = "post_attention_layernorm", after_mlp;
 };
 
+// Keys' and values' heads of a layer, and the size of each of its heads.
+struct HeadShape {
+  int64_t num_kv_heads, head_dim;
+};
+
 class Mixer;
 class FeedForward;
 struct DecoderConfig;
@@ -35,6 +40,7 @@ std::unique_ptr<FeedForward> make_mlp(const DecoderConfig& config, size_t layer)
 
 struct DecoderConfig {
   int64_t vocab_size, hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_dim;
+  std::optional<HeadShape> full_heads;   // of layers without a window, if theirs differ
   std::string body = "model";            // the name of the module that has all layers
   std::string final_norm = "norm";       // of the norm behind them
   int64_t padding_idx;                   // the embedding's; -1: none
@@ -59,7 +65,14 @@ struct DecoderConfig {
   bool output_gate = false;  // q_proj gives each head's query and then a gate: sigmoid(gate) times its output
   bool qk_norm_whole = false;  // the same over all heads of a position together
   bool rotates_neighbours =
-      false;  // dimensions 2i and 2i + 1 are a pair; else i and i + half the rotated ones
+      false;                // dimensions 2i and 2i + 1 are a pair; else i and i + half the rotated ones
+  bool value_norm = false;  // RMSNorm without weights over head_dim on values
+  bool full_keys_are_values = false;  // layers without a window have no v_proj; values are k_proj's output
+  bool layer_scalar = false;          // a layer's result is multiplied by a stored number, never trained
+  // Each layer has an embedding of its own of this size for every token; 0: none.
+  int64_t per_layer_size = 0, per_layer_vocab = 0;
+  int64_t layers_sharing_keys = 0;  // the last ones, which use those of the last layer of their kind before
+  int64_t sharing_intermediate_size = 0;  // of these layers
   // Queries are multiplied by 1 + beta log(1 + floor(position / length)) after the rotation; beta 0: they are
   // not.
   double query_growth_beta = 0.0;
@@ -79,6 +92,21 @@ struct DecoderConfig {
   // Functions that build the parts of a layer.
   std::unique_ptr<Mixer> (*mixer)(const DecoderConfig& config, size_t layer) = make_attention;
   std::unique_ptr<FeedForward> (*feed_forward)(const DecoderConfig& config, size_t layer) = make_mlp;
+
+  HeadShape heads_of(size_t layer) const {
+    return full_heads && !sliding[layer] ? *full_heads : HeadShape{num_kv_heads, head_dim};
+  }
+  bool keys_are_values(size_t layer) const { return full_keys_are_values && !sliding[layer]; }
+  bool shares_keys(size_t layer) const { return layer >= first_sharing(); }
+  // Returns the layer whose keys and values this one attends to.
+  size_t keys_of(size_t layer) const;
+  bool stores_keys(size_t layer) const;  // others attend to them, too
+  int64_t intermediate_of(size_t layer) const {
+    return shares_keys(layer) ? sharing_intermediate_size : intermediate_size;
+  }
+
+ private:
+  size_t first_sharing() const { return static_cast<size_t>(num_layers - layers_sharing_keys); }
 };
 
 // Returns `config` with a family's defaults for missing keys. null is a value: it means that the model does
@@ -135,6 +163,8 @@ DecoderConfig ernie4_5_config(const nlohmann::json& config);
 DecoderConfig gemma_config(const nlohmann::json& config);
 DecoderConfig gemma2_config(const nlohmann::json& config);
 DecoderConfig gemma3_config(const nlohmann::json& config);
+DecoderConfig gemma4_config(const nlohmann::json& config);
+DecoderConfig gemma4_unified_config(const nlohmann::json& config);
 DecoderConfig glm_config(const nlohmann::json& config);
 DecoderConfig glm4_config(const nlohmann::json& config);
 DecoderConfig granite_config(const nlohmann::json& config);

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include "models/decoder.h"
+#include "models/layer_extras.h"
 #include "nn/few_rows_linear.h"
 
 namespace trainer {
@@ -75,7 +76,7 @@ class DecoderGeneration : public Generation {
     DecoderPass pass =
         model_.start(context_, slots, h, at::tensor(places, at::kLong).unsqueeze(1), rows_.lengths());
     pass.cache_rows = &rows_;
-    return logits(through_layers(h, pass).select(1, 0));
+    return logits(through_layers(tokens.unsqueeze(1), h, pass).select(1, 0));
   }
 
   at::Tensor next_masked(const at::Tensor& tokens) {
@@ -88,7 +89,7 @@ class DecoderGeneration : public Generation {
     pass.mask = positions_.mask(h.scalar_type());
     if (model_.c_.sliding_window > 0)
       pass.window_mask = positions_.mask(h.scalar_type(), model_.c_.sliding_window);
-    const at::Tensor out = through_layers(h, pass);
+    const at::Tensor out = through_layers(tokens.unsqueeze(1), h, pass);
     positions_.advance();
     return logits(out.select(1, 0));
   }
@@ -98,7 +99,7 @@ class DecoderGeneration : public Generation {
   at::Tensor logits_after(const MicroBatch& batch) {
     positions_ = CachePositions(batch.input_lengths, batch.lengths);
     const at::Tensor h = model_.embed(batch.input_ids);
-    return logits_at_ends(batch, through_layers(h, model_.start(context_, batch, h)));
+    return logits_at_ends(batch, through_layers(batch.input_ids, h, model_.start(context_, batch, h)));
   }
   at::Tensor cached_logits_after(const MicroBatch& batch) {
     context_.few_rows = are_few_rows(batch.lengths);
@@ -108,7 +109,7 @@ class DecoderGeneration : public Generation {
     DecoderPass pass = model_.start(context_, batch, h);
     pass.cache_rows = &rows_;
     pass.first_row = first;
-    return logits_at_ends(batch, through_layers(h, pass));
+    return logits_at_ends(batch, through_layers(batch.input_ids, h, pass));
   }
   at::Tensor logits_at_ends(const MicroBatch& batch, const at::Tensor& out) const {
     const at::Tensor last = batch.packed ? batch.packed->starts.narrow(0, 1, batch.slots.size(0)) - 1
@@ -138,12 +139,14 @@ class DecoderGeneration : public Generation {
     std::iota(slots.begin(), slots.end(), int64_t{0});
     return collate(batch, slots, model_.collate_options(), slots_.device());
   }
-  // [B, S, D] -> [B, S, D]
-  at::Tensor through_layers(const at::Tensor& embedded, const DecoderPass& pass) {
+  // ids [B, S], embedded [B, S, D] -> [B, S, D]
+  at::Tensor through_layers(const at::Tensor& ids, const at::Tensor& embedded, DecoderPass pass) {
+    LayerExtras extras(model_.c_, model_.body_, ids, embedded, pass);
     ResidualStream h(embedded);
     for (size_t i = 0; i < caches_.size(); i++) {
       const auto entered = model_.enter(*model_.body_.layers[i]);
-      model_.body_.layers[i]->forward(h, pass, &caches_[i]);
+      extras.give(pass, i);
+      model_.body_.layers[i]->forward(h, pass, &caches_[model_.c_.keys_of(i)]);
     }
     return h.sum();
   }

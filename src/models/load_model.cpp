@@ -77,7 +77,9 @@ WeightsInFormat check_tensors(Model& model, const ModelWeights& weights, const A
                                 shape_string(found->second.shape)));
     }
   });
-  const std::vector<std::regex> patterns(architecture.superfluous.begin(), architecture.superfluous.end());
+  std::vector<std::regex> patterns(architecture.superfluous.begin(), architecture.superfluous.end());
+  patterns.insert(patterns.end(), architecture.superfluous_in_some_layers.begin(),
+                  architecture.superfluous_in_some_layers.end());
   for (const auto& [name, view] : weights.tensors) {
     if (wanted.contains(name)) continue;
     const bool superfluous = std::ranges::any_of(

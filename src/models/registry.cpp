@@ -30,6 +30,8 @@ const std::vector<Architecture>& architectures() {
   // The head of further tokens, and the vision tower, which Transformers leaves out of a text model, too.
   static const std::vector<std::string> qwen3_5_extras{R"(.*\.rotary_emb\.inv_freq)", R"(lm_head\.weight)",
                                                        R"(mtp\..*)", R"(model\.visual\..*)"};
+  // Projections of keys and values that some files have in layers that use those of another layer.
+  static const std::vector<std::string> gemma4_shared{R"(.*\.self_attn\.(k_proj|v_proj|k_norm)\..*)"};
   static const std::vector<std::string> decoder_extras{R"(.*\.rotary_emb\.inv_freq)", R"(lm_head\.weight)"};
   static const std::vector<std::string> t5gemma_extras{R"(.*\.rotary_emb\..*)", R"(lm_head\.weight)"};
   // The decoder's copies of a tied embedding.
@@ -47,6 +49,24 @@ const std::vector<Architecture>& architectures() {
       {"gemma", decoder(gemma_config), decoder_extras, "model.embed_tokens.weight", {}, false, true},
       {"gemma2", decoder(gemma2_config), decoder_extras, "model.embed_tokens.weight", {}, false, true},
       {"gemma3_text", decoder(gemma3_config), decoder_extras, "model.embed_tokens.weight", {}, false, true},
+      {"gemma4_text",
+       decoder(gemma4_config),
+       decoder_extras,
+       "model.embed_tokens.weight",
+       {},
+       false,
+       true,
+       {"layer_scalar"},
+       gemma4_shared},
+      {"gemma4_unified_text",
+       decoder(gemma4_unified_config),
+       decoder_extras,
+       "model.embed_tokens.weight",
+       {},
+       false,
+       true,
+       {"layer_scalar"},
+       gemma4_shared},
       {"glm", decoder(glm_config), decoder_extras, "model.embed_tokens.weight"},
       {"glm4", decoder(glm4_config), decoder_extras, "model.embed_tokens.weight"},
       {"granite", decoder(granite_config), decoder_extras, "model.embed_tokens.weight"},

@@ -26,7 +26,10 @@ bool ends_in_one_of(const std::string& name, const std::vector<std::string>& end
 
 WeightPlacement::WeightPlacement(Model& model, const Architecture& architecture, const ModelWeights* weights,
                                  const LoadOptions& options)
-    : model_(model), weights_(weights), train_all_(options.train_all) {
+    : model_(model),
+      weights_(weights),
+      train_all_(options.train_all),
+      not_trained_(architecture.not_trained) {
   const std::vector<Module*> blocks = model.blocks();
   if (options.offload_weights) {
     for (Module* block : blocks) {
@@ -90,7 +93,7 @@ void WeightPlacement::fill(const std::function<Weight(const WeightPlace& place)>
     parameter.value = make(place);
     if (place.lies == WeightLies::offloaded) parameter.value.set_offloaded();
     if (place.lies == WeightLies::with_other_rank) parameter.value.set_of_other_rank();
-    parameter.value.set_requires_grad(train_all_);
+    parameter.value.set_requires_grad(train_all_ && !ends_in_one_of(name, not_trained_));
   });
 }
 

@@ -58,7 +58,8 @@ class WeightPlacement {
   Model& model_;
   const ModelWeights* weights_;
   bool train_all_;
-  bool stored_ = false;  // quantization_config says so
+  std::vector<std::string> not_trained_;  // ends of names
+  bool stored_ = false;                   // quantization_config says so
   const WeightFormat* format_ = nullptr;
   WeightLayout layout_;
   std::set<std::string> in_format_;

@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "device/target_device.h"
 #include "ops/attention_heads.h"
 #include "ops/matmul.h"
 
@@ -79,18 +80,23 @@ struct CappedProblem {
     return x.view({batch(), q.size(1), chunk.queries, chunk.keys});
   }
 
-  // tanh(scores / cap), fp32 [B * G, J * R, N]
+  // tanh(scores / cap), fp32 [B * G, J * R, N]; the scores themselves without a cap
   at::Tensor squashed(const at::Tensor& queries, const at::Tensor& keys) const {
     const at::Tensor scores = queries.bmm(keys.transpose(1, 2)).to(at::kFloat);
-    return scores.mul_(scale / soft_cap).tanh_();
+    return soft_cap > 0 ? scores.mul_(scale / soft_cap).tanh_() : scores.mul_(scale);
   }
   // Softmax of the capped scores, of the same shape.
   at::Tensor weights(const at::Tensor& squashed, const ScoreChunk& chunk) const {
-    at::Tensor capped = squashed * soft_cap;
+    const at::Tensor capped = soft_cap > 0 ? squashed * soft_cap : squashed;  // without: changed in place
     const at::Tensor view = by_head_and_row(capped, chunk);
     if (mask.defined()) view.add_(mask_of(chunk));
     if (causal) view.masked_fill_(hidden(chunk), -INFINITY);
     return at::softmax(capped, -1);
+  }
+  // The gradient of the scores, from that of the capped ones, which it overwrites.
+  at::Tensor through_cap(const at::Tensor& gradient, const at::Tensor& squashed) const {
+    if (soft_cap == 0) return gradient.mul_(scale);
+    return gradient.mul_(squashed.square().neg_().add_(1).mul_(scale));
   }
 
  private:
@@ -145,8 +151,8 @@ struct CappedAttention : torch::autograd::Function<CappedAttention> {
       add(sum_v, weights.to(g.scalar_type()).transpose(1, 2).bmm(g), chunk);
       const at::Tensor g_weights = g.bmm(values.transpose(1, 2)).to(at::kFloat);
       const at::Tensor along = (g_weights * weights).sum(-1, /*keepdim=*/true);
-      const at::Tensor slope = squashed.square().neg_().add_(1).mul_(problem.scale);
-      const at::Tensor g_scores = (g_weights - along).mul_(weights).mul_(slope).to(queries.scalar_type());
+      const at::Tensor by_weight = (g_weights - along).mul_(weights);
+      const at::Tensor g_scores = problem.through_cap(by_weight, squashed).to(queries.scalar_type());
       put(gq, g_scores.bmm(keys), chunk.first_query, chunk.queries);
       add(sum_k, g_scores.transpose(1, 2).bmm(queries), chunk);
     }
@@ -181,6 +187,11 @@ struct CappedAttention : torch::autograd::Function<CappedAttention> {
 };
 
 }  // namespace
+
+bool is_too_wide_for_fused(const at::Tensor& q) {
+  constexpr int64_t widest = 256;  // FlashAttention's
+  return target_of(q.device()) == c10::kCUDA && q.size(3) > widest;
+}
 
 at::Tensor capped_attention(const AttentionInputs& in, const ScoreCap& cap) {
   TORCH_CHECK(!in.causal || (!in.mask.defined() && in.q.size(2) == in.k.size(2)),

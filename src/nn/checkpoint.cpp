@@ -15,24 +15,29 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+constexpr size_t kOthers = 3;
+
 struct Capsule : torch::CustomClassHolder {
-  explicit Capsule(CheckpointedBlock checkpointed) : block(std::move(checkpointed)) {}
+  explicit Capsule(WideCheckpointedBlock checkpointed) : block(std::move(checkpointed)) {}
   std::shared_ptr<void> enter(BlockPass pass) const { return block.enter ? block.enter(pass) : nullptr; }
 
-  CheckpointedBlock block;
+  WideCheckpointedBlock block;
   std::shared_ptr<KeptInputs::Kept> kept;  // the hidden states, if they are kept below
 };
 
 struct Checkpoint : torch::autograd::Function<Checkpoint> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& hidden,
-                            const std::optional<at::Tensor>& other, const at::Tensor& /*anchor*/,
-                            const c10::intrusive_ptr<Capsule>& capsule) {
-    const CheckpointedBlock& block = capsule->block;
+  using Other = std::optional<at::Tensor>;
+  static variable_list forward(AutogradContext* ctx, const at::Tensor& hidden, const Other& first,
+                               const Other& second, const Other& third, const at::Tensor& /*anchor*/,
+                               const c10::intrusive_ptr<Capsule>& capsule) {
+    const WideCheckpointedBlock& block = capsule->block;
     const bool below = block.kept_inputs != nullptr;
-    ctx->save_for_backward({below ? at::Tensor() : hidden, other.value_or(at::Tensor())});
+    const variable_list others{first.value_or(at::Tensor()), second.value_or(at::Tensor()),
+                               third.value_or(at::Tensor())};
+    ctx->save_for_backward({below ? at::Tensor() : hidden, others[0], others[1], others[2]});
     ctx->saved_data["block"] = c10::IValue::make_capsule(capsule);
     const std::shared_ptr<void> entered = capsule->enter(BlockPass::forward);
-    const at::Tensor out = block.run(hidden, other);  // a Function's forward runs without grad
+    variable_list out = block.run(hidden, others);  // a Function's forward runs without grad
     if (below) capsule->kept = block.kept_inputs->keep(hidden);
     return out;
   }
@@ -44,16 +49,26 @@ struct Checkpoint : torch::autograd::Function<Checkpoint> {
     const at::Tensor hidden = (kept ? capsule->block.kept_inputs->bring_back(*kept) : saved[0])
                                   .detach()
                                   .set_requires_grad(ctx->needs_input_grad(0));
-    std::optional<at::Tensor> other;
-    if (saved[1].defined()) other = saved[1].detach().set_requires_grad(saved[1].requires_grad());
+    variable_list others(kOthers);
+    for (size_t i = 0; i < kOthers; i++) {
+      const at::Tensor& other = saved[i + 1];
+      if (other.defined()) others[i] = other.detach().set_requires_grad(other.requires_grad());
+    }
     {
       const InPhase phase(MemoryPhase::recompute);
       at::AutoGradMode with_grad(true);  // the engine runs backward without grad
       const std::shared_ptr<void> entered = capsule->enter(BlockPass::backward);
-      const at::Tensor out = capsule->block.run(hidden, other);
-      torch::autograd::backward({out}, {grads[0]});
+      const variable_list outs = capsule->block.run(hidden, others);
+      variable_list roots, of_roots;  // a result may depend on nothing that is trained
+      for (size_t i = 0; i < outs.size(); i++) {
+        if (!outs[i].requires_grad()) continue;
+        roots.push_back(outs[i]);
+        of_roots.push_back(grads[i]);
+      }
+      torch::autograd::backward(roots, of_roots);
     }
-    return {hidden.grad(), other ? other->grad() : at::Tensor(), at::Tensor(), at::Tensor()};
+    const auto gradient = [&](size_t i) { return others[i].defined() ? others[i].grad() : at::Tensor(); };
+    return {hidden.grad(), gradient(0), gradient(1), gradient(2), at::Tensor(), at::Tensor()};
   }
 };
 
@@ -61,7 +76,20 @@ struct Checkpoint : torch::autograd::Function<Checkpoint> {
 
 at::Tensor checkpoint(const at::Tensor& hidden, const std::optional<at::Tensor>& other,
                       const at::Tensor& anchor, CheckpointedBlock block) {
-  return Checkpoint::apply(hidden, other, anchor, c10::make_intrusive<Capsule>(std::move(block)));
+  const auto run = [run = std::move(block.run)](const at::Tensor& x, const variable_list& others) {
+    return variable_list{run(x, others[0].defined() ? std::optional(others[0]) : std::nullopt)};
+  };
+  return checkpoint_wide(hidden, {other.value_or(at::Tensor())}, anchor,
+                         {run, std::move(block.enter), std::move(block.kept_inputs)})[0];
+}
+
+std::vector<at::Tensor> checkpoint_wide(const at::Tensor& hidden, const std::vector<at::Tensor>& others,
+                                        const at::Tensor& anchor, WideCheckpointedBlock block) {
+  const auto other = [&](size_t i) {
+    return i < others.size() && others[i].defined() ? std::optional(others[i]) : std::nullopt;
+  };
+  return Checkpoint::apply(hidden, other(0), other(1), other(2), anchor,
+                           c10::make_intrusive<Capsule>(std::move(block)));
 }
 
 }  // namespace trainer

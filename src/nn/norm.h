@@ -22,6 +22,9 @@ struct NormFacts {
   NormScale scale = NormScale::weight;
 };
 
+// Returns x / rms over the last dimension, rounded to x's type: a norm without weights. Differentiable.
+at::Tensor norm_without_weight(const at::Tensor& x, double epsilon);
+
 class RmsNorm : public Module {
  public:
   RmsNorm(int64_t size, const NormFacts& facts);

@@ -131,6 +131,14 @@ at::Tensor yarn(const RopeParameters& p) {
   return (powers * p.factor).reciprocal() * (1 - kept_share) + powers.reciprocal() * kept_share;
 }
 
+// _compute_proportional_rope_parameters: the first pairs turn as if all did.
+at::Tensor proportional(const RopeParameters& p) {
+  const int64_t pairs = p.rotary_dim / 2;
+  const auto turned =
+      static_cast<int64_t>(std::floor(p.turned_share * static_cast<double>(p.rotary_dim) / 2));
+  return at::cat({plain(p).narrow(0, 0, turned), at::zeros({pairs - turned}, at::kFloat)}).div_(p.factor);
+}
+
 // _compute_longrope_parameters
 at::Tensor divided(const RopeParameters& p, const std::vector<double>& factors) {
   return (at::tensor(factors, at::kFloat) * at::pow(p.theta, exponents(p))).reciprocal_();
@@ -180,6 +188,20 @@ RopeParameters rope_parameters(const json& config, int64_t rotary_dim) {
   return p;
 }
 
+RopeParameters proportional_rope(const json& rope, int64_t rotary_dim, double theta) {
+  RopeParameters p;
+  p.type = RopeType::proportional;
+  p.rotary_dim = rotary_dim;
+  p.theta = config_double(rope, "rope_theta", theta);
+  p.factor = config_double(rope, "factor", 1.0);
+  p.turned_share = config_double(rope, "partial_rotary_factor", 1.0);
+  if (p.turned_share < 0 || p.turned_share > 1) {
+    throw FormatError(concat("config.json: rope_parameters: partial_rotary_factor ", p.turned_share,
+                             " is not supported with rope type 'proportional'; it must be from 0 to 1"));
+  }
+  return p;
+}
+
 at::Tensor rope_frequencies(const RopeParameters& parameters) {
   switch (parameters.type) {
     case RopeType::standard:
@@ -193,6 +215,8 @@ at::Tensor rope_frequencies(const RopeParameters& parameters) {
       return llama3(parameters);
     case RopeType::longrope:
       return divided(parameters, parameters.short_factor);
+    case RopeType::proportional:
+      return proportional(parameters);
   }
   return plain(parameters);
 }
@@ -234,7 +258,8 @@ struct RotateQk : torch::autograd::Function<RotateQk> {
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     variable_list saved = ctx->get_saved_variables();
-    const bool normed = saved.size() > 2, trained = normed && ctx->needs_input_grad(2);
+    const bool normed = saved.size() > 2;
+    const bool trained = normed && (ctx->needs_input_grad(2) || ctx->needs_input_grad(3));
     saved.resize(8);
     const QkNorms norms{maybe(saved[4]), maybe(saved[5]), ctx->saved_data["epsilon"].toDouble(),
                         ctx->saved_data["plus_one"].toBool()};

@@ -16,7 +16,7 @@ namespace trainer {
 
 // The rotary position embedding's settings in config.json, and the frequencies (radians per position of each
 // pair of a head's dimensions) that follow from them. Tested against transformers, modeling_rope_utils.py.
-enum class RopeType { standard, linear, dynamic, yarn, llama3, longrope };
+enum class RopeType { standard, linear, dynamic, yarn, llama3, longrope, proportional };
 
 // The settings of config.json. Each type uses only the fields that it needs.
 struct RopeParameters {
@@ -31,6 +31,7 @@ struct RopeParameters {
   bool truncate = true;                                  // yarn
   double attention_factor = 1.0;                         // yarn, longrope: on cos and sin
   std::vector<double> short_factor, long_factor;         // longrope: divisors, one for each pair
+  double turned_share = 1.0;                             // proportional: of the pairs; the others stand still
 };
 
 // Reads them from a decoder's config.json as read_model_config() returns it: rope_theta, and rope_scaling of
@@ -38,6 +39,10 @@ struct RopeParameters {
 // max_position_embeddings. Throws FormatError for any other type, with its name, and for a missing key that
 // the type needs.
 RopeParameters rope_parameters(const nlohmann::json& config, int64_t rotary_dim);
+
+// Reads the type proportional (Gemma 4), which few families have, from the settings of one type of layer.
+// Throws FormatError if they do not fit.
+RopeParameters proportional_rope(const nlohmann::json& rope, int64_t rotary_dim, double theta);
 
 // Returns the frequencies in radians per position, fp32 [rotary_dim / 2] on the CPU: of a sequence that is
 // not long_for_rope(). They are computed with the same operators and types as in Transformers, because

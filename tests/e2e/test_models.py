@@ -43,6 +43,10 @@ class Models(unittest.TestCase):
         said = self.models("gemma-3-12b", "ministral-3-8b", "qwen3-8b").splitlines()
         self.assertTrue(said[0].startswith("gemma-3-12b: known: model_type gemma3 ("), said[0])
         self.assertIn("11,766,034,176 parameters", said[0])
+        small, large = self.models("gemma-4-12b", "gemma-4-31b").splitlines()
+        self.assertTrue(small.startswith("gemma-4-12b: known: model_type gemma4_unified (Gemma 4 12B)"), small)
+        self.assertIn("11,907,350,320 parameters; 48 layers", small)
+        self.assertIn("30,697,345,340 parameters; 60 layers", large)
         self.assertIn("text half, ministral3", said[1])
         self.assertIn("8,489,553,920 parameters", said[1])
         self.assertIn("8,190,735,360 parameters; 36 layers", said[2])
@@ -52,6 +56,7 @@ class Models(unittest.TestCase):
         for config, words in (
                 ({"model_type": "qwen3_next", "num_experts": 512}, ("not: ", "Qwen3-Next", "experts")),
                 ({"model_type": "gemma3n", "text_config": {}}, ("near: ", "Gemma 3n", "AltUp", "gemma3")),
+                ({"model_type": "gemma4", "text_config": {"enable_moe_block": True}}, ("near: ", "gemma4", "enable_moe_block", "26B-A4B")),
                 ({"model_type": "llama4", "text_config": {}}, ("not: ", "Llama 4", "attention in chunks")),
                 ({"model_type": "mistral4"}, ("not: ", "Mistral Small 4", "experts")),
                 ({"model_type": "mistral3", "text_config": {"model_type": "mistral4"}}, ("not: ", "text_config", "mistral4")),

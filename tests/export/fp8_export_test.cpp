@@ -87,7 +87,7 @@ TEST_P(ExportFp8, TheExportIsTheModelAsItIsQuantisedWhileItIsLoaded) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, ExportFp8,
-                         testing::Values("t5_v1_1", "qwen2", "qwen3", "llama", "gemma3", "phi3"),
+                         testing::Values("t5_v1_1", "qwen2", "qwen3", "llama", "gemma3", "gemma4", "phi3"),
                          [](const auto& info) { return info.param; });
 
 // By hand, because the package compressed-tensors is no dependency: names, types and shapes of its format

@@ -159,7 +159,8 @@ TEST(PrefillOfQuantisedWeights, EachPromptGetsTheScoresThatItGetsAlone) {
 }
 
 TEST(PackedGeneration, GivesTheAnswersOfPaddedRowsWithBeamsAndSamples) {
-  for (const char* name : {"t5_v1_0", "umt5", "qwen2", "gemma2", "t5gemma", "t5gemma2"}) {
+  for (const char* name :
+       {"t5_v1_0", "umt5", "qwen2", "gemma2", "gemma4", "gemma4_small_lora", "t5gemma", "t5gemma2"}) {
     const Golden golden(name);
     GenerationConfig beams, samples;
     beams.num_beams = 3;

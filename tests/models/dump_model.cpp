@@ -53,6 +53,7 @@ void dump(const fs::path& folder, bool packed, json& result) {
   loss.backward(at::full({}, 1.0 / n));
   tensors["loss"] = loss.detach() / n;
   model->for_each_parameter([&](const std::string& name, Parameter& parameter) {
+    if (!parameter.trained()) return;
     const at::Tensor& gradient = parameter.value.tensor().grad();
     tensors["grad." + name] = gradient.defined() ? gradient : at::zeros_like(parameter.value.tensor());
   });

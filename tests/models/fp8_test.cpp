@@ -141,7 +141,7 @@ TEST(Fp8Model, ProductsAreThoseOfItsValuesInFp64) {
 }
 
 TEST(LoadFp8, QuantisesByRowsInTheTypeOfTheComputationAndIsPlanned) {
-  for (const char* name : {"llama", "qwen2", "t5_v1_1", "gemma3"}) {
+  for (const char* name : {"llama", "qwen2", "t5_v1_1", "gemma3", "gemma4"}) {
     const fs::path directory = golden_directory(name) / "model";
     const auto model = load_model(directory, {at::kCPU, at::kBFloat16, false, kInFp8});
     expect_planned_bytes(*model, *model_on_meta(directory, at::kBFloat16, false, kInFp8));

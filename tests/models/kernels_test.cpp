@@ -78,7 +78,7 @@ TEST(LaunchesOnAnEmulatedGpu, AreOneForEachSumWithItsNormAndOneForQueriesAndKeys
 
 INSTANTIATE_TEST_SUITE_P(Families, GoldenOnAnEmulatedGpu,
                          testing::Values("t5_v1_1", "umt5_lora", "qwen3", "llama_lora", "gemma2", "gemma3",
-                                         "phi3_lora", "granite"),
+                                         "gemma4_lora", "phi3_lora", "granite"),
                          [](const auto& param) { return std::string(param.param); });
 
 }  // namespace

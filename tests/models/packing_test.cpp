@@ -145,8 +145,9 @@ TEST_P(PackingWithDropout, TheSameWhenAllWeightsAreTrained) {
 
 INSTANTIATE_TEST_SUITE_P(Families, PackingWithDropout,
                          testing::Values("qwen2", "qwen2_yarn", "qwen3", "qwen3_dynamic", "llama", "llama_31",
-                                         "mistral", "gemma2", "gemma3", "phi3", "phi3_window", "granite",
-                                         "t5_v1_0", "t5_v1_1", "umt5", "t5gemma", "t5gemma2"),
+                                         "mistral", "gemma2", "gemma3", "gemma4", "gemma4_small_lora", "phi3",
+                                         "phi3_window", "granite", "t5_v1_0", "t5_v1_1", "umt5", "t5gemma",
+                                         "t5gemma2"),
                          [](const auto& param) { return param.param; });
 
 }  // namespace

@@ -99,6 +99,21 @@ Json t5gemma(const char* type) {
   return {{"model_type", type}, {"encoder", encoder}, {"decoder", stack}};
 }
 
+Json gemma4(const Json& changes) {
+  Json config = decoder(
+      {{"model_type", "gemma4_text"},
+       {"sliding_window", 64},
+       {"head_dim", 32},
+       {"global_head_dim", 64},
+       {"attention_k_eq_v", true},
+       {"num_global_key_value_heads", 1},
+       {"layer_types", {"sliding_attention", "full_attention", "sliding_attention", "full_attention"}},
+       {"hidden_size_per_layer_input", 0}});
+  config.erase("rope_theta");
+  config.update(changes);
+  return config;
+}
+
 struct Family {
   std::string name;
   Json config;
@@ -120,6 +135,11 @@ std::vector<Family> families() {
           {"smollm3", decoder({{"model_type", "smollm3"}, {"num_key_value_heads", 4}, {"pad_token_id", 0}})},
           {"gemma2", decoder({{"model_type", "gemma2"}, {"sliding_window", 64}, {"head_dim", 32}})},
           {"gemma3", decoder({{"model_type", "gemma3_text"}, {"sliding_window", 64}, {"head_dim", 64}})},
+          {"gemma4", gemma4({})},
+          {"gemma4_small", gemma4({{"attention_k_eq_v", false},
+                                   {"hidden_size_per_layer_input", 32},
+                                   {"vocab_size_per_layer_input", 3000},
+                                   {"num_kv_shared_layers", 2}})},
           {"phi3", decoder({{"model_type", "phi3"}, {"pad_token_id", 0}, {"partial_rotary_factor", 0.75}})},
           {"qwen3_5", decoder({{"model_type", "qwen3_5_text"},
                                {"head_dim", 64},

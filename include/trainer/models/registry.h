@@ -26,6 +26,10 @@ struct Architecture {
   bool ties_always = false;
   // What tie_word_embeddings is if config.json does not have it.
   bool ties_by_default = false;
+  // Ends of the names of weights that are never trained: Transformers' buffers.
+  std::vector<std::string> not_trained = {};
+  // The same as `superfluous`, of tensors that other layers need; results keep them.
+  std::vector<std::string> superfluous_in_some_layers = {};
 };
 
 // All of them, also those of text halves that are no models of their own.

@@ -78,9 +78,9 @@ def t5_tensors(tensors, config):
 
 
 def decoder_config(args, vocab_size, pad_id, end_id):
-    """Qwen2, Qwen3, Qwen3.5, Llama or Mistral."""
+    """Qwen2, Qwen3, Qwen3.5, Llama, Mistral or Gemma 4."""
     names = {"qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "llama": "LlamaForCausalLM"}
-    names |= {"mistral": "MistralForCausalLM", "qwen3_5": "Qwen3_5ForCausalLM"}
+    names |= {"mistral": "MistralForCausalLM", "qwen3_5": "Qwen3_5ForCausalLM", "gemma4": "Gemma4ForCausalLM"}
     config = {
         "architectures": [names[args.family]],
         "attention_dropout": 0.0,
@@ -111,6 +111,8 @@ def decoder_config(args, vocab_size, pad_id, end_id):
         config.update(sliding_window=None)
     if args.family == "qwen3_5":
         return recurrent_config(args, config)
+    if args.family == "gemma4":
+        return wide_config(args, config)
     if args.family.startswith("qwen"):
         config.update(use_sliding_window=False, sliding_window=None, max_window_layers=args.layers)
     if args.family in ("qwen3", "llama"):
@@ -130,6 +132,32 @@ def recurrent_config(args, config):
     config.update(linear_conv_kernel_dim=4, linear_num_key_heads=max(heads // 2, 1), linear_num_value_heads=heads)
     config.update(linear_key_head_dim=head_dim, linear_value_head_dim=head_dim)
     return config
+
+
+def wide_config(args, config):
+    """Gemma 4: the last of every two layers has no window, twice as wide heads, half as many of keys, which are the values, too."""
+    for key in ("rope_scaling", "rope_theta", "hidden_act"):
+        del config[key]
+    config.update(model_type="gemma4_text", hidden_activation="gelu_pytorch_tanh", sliding_window=16, attention_bias=False)
+    config.update(layer_types=["full_attention" if i % 2 else "sliding_attention" for i in range(args.layers)])
+    config.update(global_head_dim=2 * config["head_dim"], num_global_key_value_heads=max(config["num_key_value_heads"] // 2, 1))
+    config.update(attention_k_eq_v=True, hidden_size_per_layer_input=0, final_logit_softcapping=30.0)
+    full = {"rope_type": "proportional", "rope_theta": 1000000.0, "partial_rotary_factor": 0.25}
+    config.update(rope_parameters={"full_attention": full, "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}})
+    return config
+
+
+def wide_attention_tensors(tensors, config, block, full):
+    width, deviation = config["hidden_size"], config["initializer_range"]
+    head_dim = config["global_head_dim" if full else "head_dim"]
+    queries = config["num_attention_heads"] * head_dim
+    keys = config["num_global_key_value_heads" if full else "num_key_value_heads"] * head_dim
+    for name, rows in (("q", queries), ("k", keys), ("v", keys)):
+        if not (full and name == "v"):
+            tensors.add_normal(f"{block}{name}_proj.weight", (rows, width), deviation)
+    tensors.add_normal(block + "o_proj.weight", (width, queries), deviation)
+    tensors.add_constant(block + "q_norm.weight", (head_dim,), head_dim**-0.5)
+    tensors.add_constant(block + "k_norm.weight", (head_dim,), 1.0)
 
 
 def recurrent_tensors(tensors, config, block):
@@ -175,6 +203,11 @@ def decoder_tensors(tensors, config):
         block = f"model.layers.{index}."
         if (index + 1) % config.get("full_attention_interval", 1):
             recurrent_tensors(tensors, config, block + "linear_attn.")
+        elif config["model_type"] == "gemma4_text":
+            wide_attention_tensors(tensors, config, block + "self_attn.", config["layer_types"][index] == "full_attention")
+            tensors.add_constant(block + "layer_scalar", (1,), 0.75 + 0.25 * index)
+            tensors.add_constant(block + "pre_feedforward_layernorm.weight", (width,), 1.0)
+            tensors.add_constant(block + "post_feedforward_layernorm.weight", (width,), 1.0)
         else:
             attention_tensors(tensors, config, block + "self_attn.")
         tensors.add_normal(block + "mlp.gate_proj.weight", (feed_forward, width), deviation)

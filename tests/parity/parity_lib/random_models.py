@@ -11,10 +11,12 @@ from . import tiny_models
 
 DECODERS = ["llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma2", "gemma3_text", "phi3", "granite", "qwen3_5_text"]
 DECODERS += ["cwm", "ernie4_5", "gemma", "helium", "internlm3", "iquestcoder", "ministral"]
+DECODERS += ["gemma4_text", "gemma4_unified_text"]
 DECODERS += ["granitemoehybrid", "ministral3", "olmo2", "olmo3", "glm", "glm4", "lfm2"]
 ENCODER_DECODERS = ["t5", "mt5", "umt5", "t5gemma", "t5gemma2"]
 # Models of texts and images, and the families that their text halves may be of.
 WHOLES = {"gemma3": ["gemma3_text"], "mistral3": ["mistral", "ministral3"], "qwen2_vl": ["qwen2_vl_text"]}
+WHOLES |= {"gemma4": ["gemma4_text"], "gemma4_unified": ["gemma4_unified_text"]}
 WHOLES |= {"qwen2_5_vl": ["qwen2_5_vl_text"], "qwen3_vl": ["qwen3_vl_text"], "qwen3_5": ["qwen3_5_text"]}
 FAMILIES = DECODERS + ENCODER_DECODERS + list(WHOLES)
 VOCABULARY = 61
@@ -101,6 +103,51 @@ def add_gemma(draw, config, family):
         config["layer_types"] = [draw.choice(kinds) for _ in range(config["num_hidden_layers"])]
     elif family == "gemma3_text":
         sometimes(draw, config, "sliding_window_pattern", [1, 2, 3])
+
+
+def gemma4_rope(draw):
+    """One for each type of layer, always with its base."""
+    rope = {"rope_type": draw.choice(["proportional", "proportional", "default", "linear", "yarn"])}
+    rope["rope_theta"] = draw.choice([100.0, 10000, 1e6])
+    if rope["rope_type"] in ("proportional", "default"):
+        sometimes(draw, rope, "partial_rotary_factor", [0.25, 0.5, 1.0, 0.6, 0.0], 0.8)
+    if rope["rope_type"] in ("linear", "yarn") or draw.random() < 0.3:
+        rope["factor"] = draw.choice([2.0, 4.0])
+    if rope["rope_type"] == "yarn":
+        rope["original_max_position_embeddings"] = draw.choice([8, 16])
+    return rope
+
+
+def add_gemma4(draw, config, family):
+    """Layers without a window have heads of their own, and their values may be those that the keys are made of."""
+    config["hidden_activation"] = config.pop("hidden_act", "gelu_pytorch_tanh")
+    config["sliding_window"] = draw.choice([3, 8, 20])
+    config["head_dim"] = draw.choice([8, 10, 16])
+    config["pad_token_id"] = draw.choice([0, None, 3])
+    heads, own = config["num_attention_heads"], config["num_hidden_layers"]
+    sharing = draw.choice([0, 0, 1, 2])
+    if family == "gemma4_text":  # Transformers cannot generate with shared keys and without embeddings for each layer
+        sizes = [6, 10] if sharing else [0, 0, 6, 10]
+        config |= {"hidden_size_per_layer_input": draw.choice(sizes), "vocab_size_per_layer_input": VOCABULARY}
+    layers = config["num_hidden_layers"] = own + sharing
+    sometimes(draw, config, "attention_bias", [True, False])
+    sometimes(draw, config, "final_logit_softcapping", [None, 2.0, 30.0], 0.9)
+    sometimes(draw, config, "use_bidirectional_attention", [None, "vision"], 0.6)
+    config["attention_k_eq_v"] = draw.random() < 0.6
+    config["layer_types"] = [draw.choice(["full_attention", "sliding_attention"]) for _ in range(layers)]
+    config["layer_types"][draw.randrange(layers - 1)] = "sliding_attention"  # without one, Transformers fails
+    if sharing:
+        config |= {"num_kv_shared_layers": sharing, "use_double_wide_mlp": draw.random() < 0.5}
+        config["layer_types"][:2] = draw.sample(["full_attention", "sliding_attention"], 2)
+    full = {"head_dim": draw.choice([12, 16, 24]), "num_key_value_heads": draw.choice([1, 2, heads])}
+    if draw.random() < 0.4:  # as Transformers saves it
+        kinds = config["layer_types"][:-1] + ["full_attention"]
+        config["per_layer_config"] = {str(i): full for i, kind in enumerate(kinds) if kind == "full_attention"}
+    else:
+        config["global_head_dim"] = full["head_dim"]
+        sometimes(draw, config, "num_global_key_value_heads", [full["num_key_value_heads"], None], 0.8)
+    if draw.random() < 0.8:
+        config["rope_parameters"] = {kind: gemma4_rope(draw) for kind in ("full_attention", "sliding_attention")}
 
 
 def add_phi3(draw, config):
@@ -309,6 +356,9 @@ def decoder_config(draw, family):
     if family in ("qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text"):
         qwen_vl_rope(draw, config, family)
         return config
+    if family.startswith("gemma4"):
+        add_gemma4(draw, config, family)
+        return config
     thetas = [None, 100.0, 10000, 1e6]
     if family == "olmo3":
         sometimes(draw, config, "sliding_window", [3, 8, 20], 0.9)
@@ -394,6 +444,9 @@ def t5gemma_config(draw, family):
 VISION = {
     "gemma3": {"model_type": "siglip_vision_model", "intermediate_size": 16, "num_hidden_layers": 1}
     | {"num_attention_heads": 2, "image_size": 28, "patch_size": 14, "hidden_size": 16},
+    "gemma4": {"intermediate_size": 16, "num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2}
+    | {"num_key_value_heads": 2, "head_dim": 8, "patch_size": 4, "position_embedding_size": 8},
+    "gemma4_unified": {"patch_size": 2, "mm_embed_dim": 16, "mm_posemb_size": 8, "output_proj_dims": 16},
     "mistral3": {"model_type": "pixtral", "intermediate_size": 16, "num_hidden_layers": 1, "head_dim": 8}
     | {"num_attention_heads": 2, "image_size": 28, "patch_size": 14, "hidden_size": 16},
     "qwen2_vl": {"depth": 1, "embed_dim": 16, "num_heads": 2, "mlp_ratio": 1, "patch_size": 14},
@@ -409,6 +462,10 @@ def whole_config(draw, family):
     if family.startswith("qwen"):
         vision["hidden_size" if family == "qwen2_vl" else "out_hidden_size"] = text["hidden_size"]
     config = {"model_type": family, "vision_config": vision, "tie_word_embeddings": text.pop("tie_word_embeddings")}
+    if family.startswith("gemma4"):
+        text["pad_token_id"] = text["pad_token_id"] or 0  # with none Transformers fails
+        others = {f"{kind}_token_id": VOCABULARY + i for i, kind in enumerate(("image", "video", "audio"))}
+        return config | others | {"text_config": text}
     if family in ("qwen2_vl", "qwen2_5_vl") and draw.random() < 0.5:  # as the first files
         text.pop("model_type")
         return text | config | {"image_token_id": 5, "video_token_id": 6}
@@ -420,7 +477,7 @@ def whole_config(draw, family):
 
 def stored_names(draw, family, names):
     """The names in the files of one of the versions of Transformers, by those of the modules."""
-    if family in ("qwen3_vl", "qwen3_5") or draw.random() < 0.5:
+    if family in ("qwen3_vl", "qwen3_5") or family.startswith("gemma4") or draw.random() < 0.5:
         return {name: name for name in names}
     if family == "t5gemma2":  # as save_pretrained writes them
         return {name: name.replace("model.encoder.text_model.", "model.encoder.") for name in names}
@@ -447,7 +504,7 @@ def make(draw, family, folder):
     t5 = family in ENCODER_DECODERS and not gemma
     scale = 0.5 if t5 else 0.3 if config["tie_word_embeddings"] else 1.0
     gemma = gemma or family.startswith("gemma")
-    plus_one = gemma or family.startswith("qwen3_5")
+    plus_one = gemma and not family.startswith("gemma4") or family.startswith("qwen3_5")
     if gemma:
         scale *= 0.5  # the embedding is multiplied by the root of hidden_size
     for name, parameter in model.named_parameters():
@@ -456,6 +513,12 @@ def make(draw, family, folder):
             tensors[name] = 0.3 * torch.randn(parameter.shape)
             continue
         tensors[name] = tiny_models.spread(name, parameter, scale, norm_offset=float(plus_one)).detach().contiguous()
+    stored = model.state_dict()
+    for name, buffer in model.named_buffers():
+        if name.endswith("layer_scalar"):
+            tensors[name] = torch.tensor([draw.uniform(0.5, 1.5)])
+        elif name in stored:
+            tensors[name] = buffer.clone()
     if t5 and draw.random() < 0.5:
         tensors["lm_head.weight"] = torch.randn(tensors["shared.weight"].shape) / config["d_model"] ** 0.5
     if family in WHOLES or family == "t5gemma2":

@@ -10,6 +10,8 @@ from transformers import (
     Gemma3ForCausalLM,
     Gemma3ForConditionalGeneration,
     Gemma3TextConfig,
+    Gemma4ForCausalLM,
+    Gemma4TextConfig,
     Glm4Config,
     Glm4ForCausalLM,
     GraniteConfig,
@@ -189,6 +191,22 @@ def model_config(family, vocab_size, **changes):
         sizes |= {"rope_parameters": {"full_attention": full, "sliding_attention": sliding}}
         sizes |= {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}
         return Gemma3TextConfig(**sizes | changes)
+    if family == "gemma4":  # full layers have wider heads, less of them, and values that are their keys
+        sizes |= {"num_hidden_layers": 3, "head_dim": 12, "global_head_dim": 20, "num_global_key_value_heads": 1}
+        sizes |= {"attention_k_eq_v": True, "sliding_window": 6, "final_logit_softcapping": 2.0, "hidden_size_per_layer_input": 0}
+        full = {"rope_type": "proportional", "rope_theta": 500.0, "partial_rotary_factor": 0.5}
+        sliding = {"rope_type": "default", "rope_theta": 100.0}
+        sizes |= {"rope_parameters": {"full_attention": full, "sliding_attention": sliding}}
+        sizes |= {"layer_types": ["sliding_attention", "full_attention", "full_attention"]}
+        return Gemma4TextConfig(**sizes | changes)
+    if family == "gemma4_small":  # embeddings for each layer; the last layers use the keys of others, and are wider
+        sizes |= {"num_hidden_layers": 4, "head_dim": 12, "global_head_dim": 20, "sliding_window": 6, "num_kv_shared_layers": 2}
+        sizes |= {"hidden_size_per_layer_input": 10, "vocab_size_per_layer_input": vocab_size, "use_double_wide_mlp": True}
+        full = {"rope_type": "proportional", "rope_theta": 500.0, "partial_rotary_factor": 0.5}
+        sliding = {"rope_type": "default", "rope_theta": 100.0}
+        sizes |= {"rope_parameters": {"full_attention": full, "sliding_attention": sliding}, "final_logit_softcapping": 2.0}
+        sizes |= {"layer_types": ["sliding_attention", "full_attention"] * 2}
+        return Gemma4TextConfig(**sizes | changes)
     raise ValueError(f"unknown family {family}")
 
 
@@ -208,6 +226,8 @@ MODEL_CLASSES = {
     "umt5": UMT5ForConditionalGeneration,
     "gemma2": Gemma2ForCausalLM,
     "gemma3": Gemma3ForCausalLM,
+    "gemma4": Gemma4ForCausalLM,
+    "gemma4_small": Gemma4ForCausalLM,
     "phi3": Phi3ForCausalLM,
     "phi3_window": Phi3ForCausalLM,
     "granite": GraniteForCausalLM,
@@ -256,7 +276,7 @@ def random_model(family, vocab_size, **changes):
     config = model_config(family, vocab_size, **changes)
     model = MODEL_CLASSES[family](config)
     gemma = "gemma" in family
-    plus_one = gemma or family.startswith("qwen3_5")
+    plus_one = gemma and not family.startswith("gemma4") or family.startswith("qwen3_5")
     small = ("qwen2", "qwen3", "qwen3_5", "qwen3_5_whole", "llama_31", "qwen3_dynamic", "phi3", "smollm3", "lfm2")
     smaller = gemma or family.startswith("granite")  # the embedding is multiplied
     embedding_scale = 0.5 if family == "t5_v1_0" else 0.3 if family in small else 0.15 if smaller else 1.0
@@ -265,6 +285,11 @@ def random_model(family, vocab_size, **changes):
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(spread(name, parameter, embedding_scale, norm_offset=float(plus_one)))
+            if family.startswith("gemma4") and "q_norm" in name:  # it does not divide by the root of the head's width
+                parameter.mul_(0.3 if family == "gemma4" else 0.2)
+        for name, buffer in model.named_buffers():
+            if name.endswith("layer_scalar"):
+                buffer.copy_(1 + 0.3 * torch.randn(buffer.shape))
     return model.eval()
 
 
