@@ -178,7 +178,6 @@ struct Variant {
   at::ScalarType dtype;
   std::function<void(Config&)> change;
 };
-
 const std::vector<Variant>& variants() {
   static const std::vector<Variant> list{
       {"full_fp32", at::kFloat, [](Config&) {}},
