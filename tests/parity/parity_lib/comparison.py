@@ -60,6 +60,7 @@ def load_output(bench):
     kind = AutoModelForSeq2SeqLM if bench.case.seq2seq else AutoModelForCausalLM
     base = bench.model if bench.case.lora else bench.output
     model, info = kind.from_pretrained(base, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
+    reference.freeze_images(model)
     complaints = {key: sorted(map(str, value)) for key, value in info.items() if value}
     if bench.case.lora:
         config = PeftConfig.from_pretrained(bench.output)

@@ -53,6 +53,13 @@ def kind_of(config):
     return AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
 
 
+def freeze_images(model):
+    """Freezes T5Gemma 2's vision tower, which trainer leaves as it is."""
+    if model.config.model_type == "t5gemma2":
+        for part in (model.model.encoder.vision_tower, model.model.encoder.multi_modal_projector):
+            part.requires_grad_(False)
+
+
 def load_model(directory, dtype=torch.float32, adapter=None):
     """The model in evaluation mode (no dropout) with eager attention. Anything missing or unexpected in the files is
     an error. With an adapter only its weights are trained, otherwise all weights (of the text half)."""
@@ -70,9 +77,8 @@ def load_model(directory, dtype=torch.float32, adapter=None):
     elif hasattr(config, "vision_config"):
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(name.startswith(("model.language_model.", "lm_head.")))
-    elif config.model_type == "t5gemma2":
-        for part in (model.model.encoder.vision_tower, model.model.encoder.multi_modal_projector):
-            part.requires_grad_(False)
+    else:
+        freeze_images(model)
     if dtype == torch.float64:
         model.double()
     return model.eval()
