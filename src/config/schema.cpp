@@ -203,14 +203,17 @@ Section training_section() {
            "earlier ones is then followed by a checkpoint."),
        key(&T::metric_for_best_model, "metric_for_best_model", OnResume::may_change,
            "Which number of an evaluation decides what is best. loss, perplexity, token_accuracy, of "
-           "preferences loss, reward_accuracy or reward_margin, or a score of generated answers: "
+           "preferences loss, reward_accuracy or reward_margin, of classes accuracy or f1, of numbers mae, "
+           "pearson or spearman, or a score of generated answers: "
            "exact_match, "
            "f1, rouge1, rouge2, rougeL, bleu, chrf, ter, json_valid, json_match, json_fields. Lower is "
            "better "
-           "for loss, perplexity and ter, higher for the others.")
-           .matching("^(eval_)?(loss|perplexity|token_accuracy|reward_accuracy|reward_margin|exact_match|f1|"
-                     "rouge1|rouge2|rougeL|bleu|chrf|ter|json_valid|json_match|json_fields)$",
-                     "a number that an evaluation gives, such as loss or rougeL")
+           "for loss, perplexity, mae and ter, higher for the others.")
+           .matching(
+               "^(eval_)?(loss|perplexity|token_accuracy|reward_accuracy|reward_margin|accuracy|mae|pearson|"
+               "spearman|exact_match|f1|"
+               "rouge1|rouge2|rougeL|bleu|chrf|ter|json_valid|json_match|json_fields)$",
+               "a number that an evaluation gives, such as loss or rougeL")
            .idle_with("training.eval_strategy", {"no"}),
        key(&T::early_stopping_patience, "early_stopping_patience", OnResume::may_change,
            "End the run after this many evaluations in a row without a better one. 0: off.")

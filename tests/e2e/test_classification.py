@@ -157,10 +157,10 @@ class OfAModel:
 
     @unittest.skipUnless(PYTHON, "needs transformers and peft")
     def test_numbers(self):
-        output = self.run_steps("numbers", "lora=null", f"data.train={self.numbers}", "objective.name=regression", "max_steps=40",
+        output = self.run_steps("numbers", "lora=null", f"data.train={self.numbers}", "objective.name=regression", "max_steps=150",
                                 "optimizer.learning_rate=3e-3", f"data.eval={self.numbers}", "training.eval_strategy=steps",
-                                "training.eval_steps=40", "training.metric_for_best_model=pearson",
-                                "training.load_best_model_at_end=true", "save.strategy=steps", "save.steps=40")
+                                "training.eval_steps=150", "training.metric_for_best_model=pearson",
+                                "training.load_best_model_at_end=true", "save.strategy=steps", "save.steps=150")
         evaluated = rows_of(output, "eval")[-1]
         self.assertGreater(evaluated["eval_pearson"], 0.5)
         self.assertNotIn("eval_accuracy", evaluated)
