@@ -17,7 +17,8 @@ Section objective_section() {
   using O = ObjectiveConfig;
   return section(
       "objective",
-      "What a step optimises: the answers of the rows, preferences (docs/preferences.md), the labels of texts "
+      "What a step optimises: the answers of the rows, preferences (docs/preferences.md), the labels of "
+      "texts "
       "(docs/classification.md), or what a teacher says of the answers (docs/distillation.md).",
       {key(&O::name, "name", OnResume::fixes_run,
            "The objective. sft: answers are learned. dpo, ipo, orpo, simpo, cpo: a chosen answer is "
@@ -26,7 +27,8 @@ Section objective_section() {
            "feedback). classification, regression: a label, or a number, is learned of each text (data.kind: "
            "classification). reward: a score that is higher for the chosen answer than for the rejected one "
            "(Bradley-Terry). Of a T5's encoder alone: token_classification, where each word has a label; "
-           "embedding, where a text is nearer to one that belongs to it than to those of other rows. distill: "
+           "embedding, where a text is nearer to one that belongs to it than to those of other rows. "
+           "distill: "
            "answers are learned, and what a teacher thinks of each of their tokens.")
            .one_of({"sft", "dpo", "ipo", "orpo", "kto", "simpo", "cpo", "classification", "regression",
                     "reward", "token_classification", "embedding", "distill"}),

@@ -20,8 +20,8 @@
 #include "run/run_model.h"
 #include "run/run_plan.h"
 #include "run/saved_splits.h"
-#include "training/prepare_model.h"
 #include "run/teacher_logits.h"
+#include "training/prepare_model.h"
 
 namespace trainer {
 namespace {

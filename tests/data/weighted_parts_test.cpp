@@ -5,7 +5,6 @@
 namespace trainer {
 namespace {
 
-constexpr int32_t X = kIgnore;
 using Floats = std::vector<float>;
 
 class WeightedParts : public DataTest {
@@ -27,7 +26,7 @@ constexpr const char* kParts =
 TEST_F(WeightedParts, OfAContentAreThoseOfTheirTokens) {
   const Sample sample = data(kParts, false).sample(0);
   EXPECT_EQ(sample.input_ids, (Ids{3, 120, 4, 1, 100, 5, 6, 7, 8, 1}));
-  EXPECT_EQ(sample.labels, (Ids{X, X, X, X, X, 5, 6, 7, X, 1}));
+  EXPECT_EQ(sample.labels, (Ids{kIgnore, kIgnore, kIgnore, kIgnore, kIgnore, 5, 6, 7, kIgnore, 1}));
   EXPECT_EQ(Floats(sample.weights.begin() + 5, sample.weights.end()), (Floats{1, 1, 0.25, 0, 1}))
       << "the end of the answer counts as the message";
 }
@@ -44,7 +43,7 @@ TEST_F(WeightedParts, AreMultipliedByThoseOfMessageAndRow) {
 TEST_F(WeightedParts, AreLeftOutOfEverythingToo) {
   config_.data.loss_on = LossOn::everything;
   const Sample sample = data(kParts, false).sample(0);
-  EXPECT_EQ(sample.labels, (Ids{3, 120, 4, 1, 100, 5, 6, 7, X, 1}));
+  EXPECT_EQ(sample.labels, (Ids{3, 120, 4, 1, 100, 5, 6, 7, kIgnore, 1}));
   EXPECT_EQ(sample.weights[7], 0.25F);
 }
 
@@ -80,7 +79,7 @@ TEST_F(WeightedParts, SegmentsAreJoinedAndNothingIsAdded) {
   const Dataset segments = data(kSegments, false);
   const Sample sample = segments.sample(0);
   EXPECT_EQ(sample.input_ids, (Ids{3, 4, 5, 6, 7, 8, 1}));
-  EXPECT_EQ(sample.labels, (Ids{X, X, X, 6, 7, X, X}));
+  EXPECT_EQ(sample.labels, (Ids{kIgnore, kIgnore, kIgnore, 6, 7, kIgnore, kIgnore}));
   EXPECT_EQ(Floats(sample.weights.begin() + 3, sample.weights.begin() + 5), (Floats{1, 0.5}));
   EXPECT_EQ(segments.prompt(0), (Ids{3, 4, 5}));
   EXPECT_EQ(segments.texts(0).input, "<s> one two");
@@ -97,7 +96,7 @@ TEST_F(WeightedParts, SegmentsWithLabelsAloneNeedNoWeights) {
           "\n",
           false)
           .sample(0);
-  EXPECT_EQ(sample.labels, (Ids{4, X, 6}));
+  EXPECT_EQ(sample.labels, (Ids{4, kIgnore, 6}));
   EXPECT_TRUE(sample.weights.empty());
 }
 
