@@ -103,6 +103,8 @@ class DocCommands(EndToEnd):
             write_rows(cls.place / f"{name}.jsonl", rows[:64])
         write_rows(cls.place / "pairs.jsonl", [{"prompt": a["input"], "chosen": a["target"], "rejected": b["target"]}
                                                for a, b in zip(rows[:32], rows[32:64])])
+        for name in ("reviews", "more"):
+            write_rows(cls.place / f"{name}.jsonl", [{"text": row["input"], "label": ("bad", "good")[i % 2]} for i, row in enumerate(rows[:32])])
         for name in ("rows", "heldout"):
             write_rows(cls.place / f"{name}.jsonl", rows[:8])
         for name, text in (("my", CONFIG), ("broken", BROKEN), ("axolotl", AXOLOTL)):
