@@ -32,16 +32,24 @@ using test::contains;
 
 using Values = std::map<std::string, std::string>;  // key -> its value
 
+// With what a value of another key needs: distill a teacher, in one of two ways.
+Values complete(Values values) {
+  const auto name = values.find("objective.name");
+  if (name != values.end() && name->second == "distill" && !values.contains("objective.teacher"))
+    values.emplace("objective.logits", "x");
+  return values;
+}
+
 std::vector<std::string> as_overrides(const Values& values) {
   std::vector<std::string> overrides;
-  for (const auto& [key, value] : values) overrides.push_back(key + "=" + value);
+  for (const auto& [key, value] : complete(values)) overrides.push_back(key + "=" + value);
   return overrides;
 }
 
 std::string as_file(const Values& values) {
   std::map<std::string, std::string> sections;
   std::string top;
-  for (const auto& [key, value] : values) {
+  for (const auto& [key, value] : complete(values)) {
     const size_t dot = key.find('.');
     const std::string text = value.empty() ? "\"\"" : value;
     if (dot == std::string::npos)
@@ -209,6 +217,7 @@ TEST_F(Effects, TheseKeysAlwaysHaveOne) {
                                        "model.init",
                                        "model.quantize",
                                        "model.add_tokens",
+                                       "model.encoder_only",
                                        "lora.adapter",
                                        "data.train",
                                        "data.eval",
@@ -241,6 +250,8 @@ TEST_F(Effects, TheseKeysAlwaysHaveOne) {
                                        "training.cpu_products",
                                        "training.label_smoothing",
                                        "training.z_loss",
+                                       "training.focal_gamma",
+                                       "training.neftune_noise_alpha",
                                        "training.dropout",
                                        "training.replay_cuts",
                                        "evaluation.generate",

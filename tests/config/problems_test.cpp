@@ -341,8 +341,9 @@ TEST_F(ConfigProblems, KeysOfWhatIsSwitchedOffAreNamed) {
 TEST_F(ConfigProblems, AnEmptyValueIsToldTheDefaultsThatFollowOtherKeys) {
   EXPECT_TRUE(contains(message("optimizer:\n  name: adafactor\n  learning_rate:\n"),
                        "leave the line out for the default, 1.0e-05 (1.0e-04 for T5; 0.001 with "
-                       "optimizer.name: adafactor and not for decoders; 2.0e-04 with lora; 1.0e-06 without "
-                       "objective.name: sft; 5.0e-06 without objective.name: sft and with lora)"));
+                       "optimizer.name: adafactor and not for decoders; 2.0e-04 with lora; 1.0e-06 with "
+                       "objective.name: dpo or ipo or orpo or kto or simpo or cpo; 5.0e-06 with "
+                       "objective.name: dpo or ipo or orpo or kto or simpo or cpo and with lora)"));
 }
 
 TEST_F(ConfigProblems, APairIsAListOfTwoNumbers) {

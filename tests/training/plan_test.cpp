@@ -135,7 +135,7 @@ std::vector<Family> families() {
           {"smollm3", decoder({{"model_type", "smollm3"}, {"num_key_value_heads", 4}, {"pad_token_id", 0}})},
           {"gemma2", decoder({{"model_type", "gemma2"}, {"sliding_window", 64}, {"head_dim", 32}})},
           {"gemma3", decoder({{"model_type", "gemma3_text"}, {"sliding_window", 64}, {"head_dim", 64}})},
-          {"gemma4", gemma4({})},
+          {"gemma4", gemma4(Json::object())},
           {"gemma4_small", gemma4({{"attention_k_eq_v", false},
                                    {"hidden_size_per_layer_input", 32},
                                    {"vocab_size_per_layer_input", 3000},
