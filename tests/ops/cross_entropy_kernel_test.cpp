@@ -50,7 +50,8 @@ class LossOnAnEmulatedGpu : public ::testing::TestWithParam<at::ScalarType> {
   at::Tensor normal(at::IntArrayRef shape) { return random_.normal(shape, type()); }
 
   // Compares with what the CPU computes in fp32. bf16: the gradients of the logits and those of the inputs
-  // are rounded once each.
+  // are rounded once each, by at most 2^-8 of a value and 0.43 of that in the root mean square; both together
+  // stay below 2^-8, also where gradients of rows with different signs partly cancel.
   void expect_the_cpus(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
                        const LossOptions& options, const at::Tensor& row_weights = {}) {
     const LossParts cpu =
@@ -66,8 +67,8 @@ class LossOnAnEmulatedGpu : public ::testing::TestWithParam<at::ScalarType> {
       EXPECT_LE(relative_difference(gpu.log_probabilities, cpu.log_probabilities), 5e-7);
     }
     EXPECT_TRUE(gpu.correct.equal(cpu.correct));
-    EXPECT_LE(relative_difference(gpu.g_hidden, cpu.g_hidden), bf16() ? 3e-3 : 1e-6);
-    EXPECT_LE(relative_difference(gpu.g_weight, cpu.g_weight), bf16() ? 3e-3 : 1e-6);
+    EXPECT_LE(relative_difference(gpu.g_hidden, cpu.g_hidden), bf16() ? 0x1p-8 : 1e-6);
+    EXPECT_LE(relative_difference(gpu.g_weight, cpu.g_weight), bf16() ? 0x1p-8 : 1e-6);
     EXPECT_EQ(gpu.loss.scalar_type(), at::kFloat);
     EXPECT_EQ(gpu.correct.scalar_type(), at::kLong);
     EXPECT_EQ(gpu.g_hidden.scalar_type(), type());
