@@ -52,11 +52,12 @@ int64_t measured_peak(const Config& config, const std::filesystem::path& path, a
         return;
       }
       const auto options = at::TensorOptions().dtype(dtype);
+      const bool trained = parameter.trained();
       parameter.value =
           offloaded ? offloaded_zeros(parameter.shape, options) : at::empty(parameter.shape, options);
       parameter.value.tensor().fill_(0.01);
       if (offloaded) parameter.value.set_offloaded();
-      parameter.value.set_requires_grad(!config.lora);
+      parameter.value.set_requires_grad(trained);
     });
     prepare_for_training(*model, config, model->vocab_size(), at::kCPU);
     Trainer trainer(config, *model, at::kCPU, 1);
