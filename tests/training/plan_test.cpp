@@ -125,7 +125,7 @@ std::vector<Family> families() {
           {"t5_v1_1", t5(Json::object())},
           {"mt5", t5({{"model_type", "mt5"}})},
           {"umt5", t5({{"model_type", "umt5"}})},
-          {"byt5", t5({{"vocab_size", 384}, {"num_layers", 6}, {"num_decoder_layers", 2}})},
+          {"byt5", t5({{"vocab_size", 384}, {"d_ff", 2048}, {"num_layers", 6}, {"num_decoder_layers", 2}})},
           {"llama", decoder({{"model_type", "llama"}, {"tie_word_embeddings", false}})},
           {"llama_wide_feed_forward", decoder({{"model_type", "llama"}, {"intermediate_size", 1024}})},
           {"mistral", decoder({{"model_type", "mistral"}, {"sliding_window", 64}})},
