@@ -154,9 +154,12 @@ OutputDirectory open_output(const Config& config, const Ranks& ranks) {
 
 void say_what_can_follow(const Config& config, const std::filesystem::path& directory) {
   const std::string result = shell_word(directory.string());
-  log::info(concat("to try it: ", has_chat_template(directory)
-                                      ? concat("trainer chat ", result)
-                                      : concat("trainer generate ", result, " 'a prompt'")));
+  const RowScore score = config.objective.row_score();
+  if (score != RowScore::vector)
+    log::info(concat("to try it: ",
+                     score != RowScore::none ? concat("trainer generate ", result, " --classify 'a text'")
+                     : has_chat_template(directory) ? concat("trainer chat ", result)
+                                                    : concat("trainer generate ", result, " 'a prompt'")));
   log::info(
       step_to_go_on_from(directory)
           ? concat("to train longer: ", longer_run_command(config, directory))

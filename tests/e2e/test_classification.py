@@ -65,6 +65,8 @@ class OfAModel:
         result = self.train(self.preset, output, f"data.train={self.train_file}", "data.kind=auto", "objective.name=classification",
                             "max_steps=4", *self.settings, *overrides)
         self.assertEqual(result.returncode, code, result.stderr)
+        if code == 0:
+            self.assertIn("--classify", result.stderr)  # how to try it
         return output
 
     def classified(self, model, rows, *arguments):
