@@ -109,7 +109,7 @@ TEST(CappedAttentionOfOneQuery, SeesWhatTheMaskLetsItSee) {
 }
 
 // LibTorch's operators would keep the matrix of all heads' scores, or refuse: Gemma 4 has heads of 512.
-TEST(WideHeadsOnAGpu, AreAttendedToInChunks) {
+TEST(WideHeads, AreAttendedToInChunks) {
   const PlanningFor planned(c10::kCUDA);
   const auto heads_of = [](int64_t width) {
     return at::empty({1, 2, 4, width}, at::TensorOptions().dtype(at::kBFloat16).device(at::kMeta));
@@ -132,7 +132,7 @@ int64_t bytes_by_token(int64_t tokens) {
   return most / tokens;
 }
 
-TEST(WideHeadsOnAGpu, TakeMemoryThatIsLinearInTheLength) {
+TEST(WideHeads, TakeMemoryThatIsLinearInTheLength) {
   const int64_t few = bytes_by_token(4096), many = bytes_by_token(16384);
   EXPECT_LT(many, few * 11 / 10);
 }
