@@ -39,7 +39,7 @@ struct GoldenRun {
 inline Config config_of_ranks(Shard shard) {
   Config config;
   config.optimizer.learning_rate = 3e-4;  // larger ones amplify the rounding of the first steps
-  config.optimizer.adam_epsilon = 1e-5;   // at 1e-8 a first update is a gradient's sign, also of mere rounding
+  config.optimizer.adam_epsilon = 1e-5;  // at 1e-8 a first update is a gradient's sign, also of mere rounding
   config.optimizer.lr_scheduler_type = SchedulerType::constant;
   config.training.batch_size = 2;
   config.parallel.shard = shard;
