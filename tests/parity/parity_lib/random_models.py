@@ -74,6 +74,7 @@ def spell_rope(draw, config, rope, theta):
 def spell_rope_by_layer_type(draw, config, thetas):
     """Gemma 3: one for the layers with a window and one for the others."""
     full = rope_of(draw, config["max_position_embeddings"])
+    full.pop("truncate", None)  # of YaRN: trainer reads it, Transformers 5.23 does not if settings are by type of layer
     full_theta, sliding_theta = draw.choice(thetas), draw.choice(thetas)
     if draw.random() < 0.5:
         sliding = draw.choice([{"rope_type": "default"}, {"rope_type": "linear", "factor": 2.0}])
