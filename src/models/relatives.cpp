@@ -18,7 +18,9 @@ DecoderConfig cwm_config(const nlohmann::json& config) {
                                             {"max_position_embeddings", 131072},
                                             {"rms_norm_eps", 1e-5},
                                             {"sliding_window", 8192}});
-  if (!c.contains("rope_scaling") && !c.contains("rope_theta")) {
+  // Without a scaling Transformers takes all of Meta's, the base as well, also beside a rope_theta.
+  if (c.contains("rope_scaling") ? c["rope_scaling"].is_null() : !c.contains("rope_theta")) {
+    c.erase("rope_theta");
     c["rope_scaling"] = {{"rope_type", "llama3"},  {"rope_theta", 1e6},
                          {"factor", 16.0},         {"high_freq_factor", 4.0},
                          {"low_freq_factor", 1.0}, {"original_max_position_embeddings", 8192}};
