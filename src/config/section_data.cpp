@@ -54,15 +54,18 @@ Section data_section() {
            .at_least(1)
            .at_most(1e7)
            .in("tokens")
+           .idle_with("objective.name", {"embedding", "token_classification"})
            .idle_with("data.kind", {"completion", "text"}),
        key(&D::max_target_length, "max_target_length", OnResume::fixes_run,
            "Longest target of an encoder-decoder. long_samples says what happens to longer ones.")
            .at_least(1)
            .at_most(1e7)
            .in("tokens")
+           .idle_with("objective.name", {"embedding", "token_classification"})
            .idle_with("data.kind", {"completion", "text"}),
        key(&D::max_length, "max_length", OnResume::fixes_run,
-           "Longest sample of a decoder, input and target together. long_samples says what happens to longer "
+           "Longest sample of a decoder, input and target together, or text of an encoder alone. "
+           "long_samples says what happens to longer "
            "ones.")
            .at_least(1)
            .at_most(1e7)

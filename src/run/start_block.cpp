@@ -24,6 +24,7 @@
 #include "trainer/optim/schedule.h"
 
 #include "base/foreign_errors.h"
+#include "config/model_family.h"
 #include "data/report_words.h"
 #include "hub/name.h"
 #include "ops/cpu_products.h"
@@ -77,6 +78,8 @@ std::string method(const Artefacts& artefacts) {
 std::string objective_text(const Config& config) {
   const ObjectiveConfig& objective = config.objective;
   std::string text = objective.name;
+  if (objective.embeds()) return concat(text, ", cosines times ", objective.similarity_scale);
+  if (objective.row_score() != RowScore::none) return text;
   if (objective.distills())
     return concat(text, ", ", objective.alpha, " of the loss from ", objective.top_k, " tokens of ",
                   hub::shown(objective.teacher.empty() ? objective.logits : objective.teacher), ", ",
@@ -100,19 +103,27 @@ std::string batch_text(const Config& config, const Model& model) {
   const DataConfig& data = config.data;
   text +=
       concat(training.batch_size, " x ", model.encoder_decoder() ? data.max_source_length : data.max_length);
-  if (model.encoder_decoder()) text += concat(" + ", training.batch_size, " x ", data.max_target_length);
+  if (model.encoder_decoder() && config.objective.row_score() == RowScore::none)
+    text += concat(" + ", training.batch_size, " x ", data.max_target_length);
   return text + " tokens at once";
 }
 
+// What the default of the learning rate follows (src/config/section_optimizer.cpp).
+const char* default_rate_of(const Config& config) {
+  if (config.objective.compares() && config.objective.row_score() == RowScore::none)
+    return config.lora ? "of preferences with LoRA" : "of preferences";
+  if (config.lora) return "with LoRA";
+  if (config::model_family(config.model.path) == config::kT5) return "for all weights of T5";
+  return config.optimizer.name == "adafactor" ? "of Adafactor" : "for all weights of a decoder";
+}
+
 // "2e-04, the default with LoRA; cosine, after a warm-up of 12 steps"
-std::string learning_rate_text(const Config& config, const Model& model, const RunLength& length) {
+std::string learning_rate_text(const Config& config, const RunLength& length) {
   const OptimizerConfig& optimizer = config.optimizer;
   if (optimizer.relative_step) return "by the number of updates (optimizer.relative_step)";
   std::string text = value_text(config, "optimizer.learning_rate");
   if (!config.origins.empty() && !config.origins.contains("optimizer.learning_rate"))
-    text += concat(", the default ", config.lora               ? "with LoRA"
-                                     : model.encoder_decoder() ? "for all weights of T5"
-                                                               : "for all weights of a decoder");
+    text += concat(", the default ", default_rate_of(config));
   text += concat("; ", value_text(config, "optimizer.lr_scheduler_type"));
   const int64_t warmup = Schedule(optimizer, length.total_steps).warmup_steps();
   if (warmup > 0 && optimizer.lr_scheduler_type != SchedulerType::constant)
@@ -288,7 +299,7 @@ void show_start(OutputDirectory& output, const Config& config, const Artefacts& 
   for (const auto& [name, value] : plan.lines()) line(name, value);
   if (config.objective.name != "sft") line("objective", objective_text(config));
   line("batch", batch_text(config, model));
-  line("learning rate", learning_rate_text(config, model, length));
+  line("learning rate", learning_rate_text(config, length));
   line("steps", concat(grouped(length.total_steps), " (", grouped(length.steps_per_epoch), " an epoch)"));
   line("tokens", concat(grouped(data.epoch_tokens), " an epoch, ", grouped(data.epoch_supervised_tokens),
                         " of them supervised"));

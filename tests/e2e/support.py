@@ -86,6 +86,7 @@ class EndToEnd(unittest.TestCase):
 
     def assert_done(self, result):
         self.assertEqual(result.returncode, 0, f"stdout:\n{result.stdout}\nstderr:\n{result.stderr}")
+        self.assertNotIn("no memory plan", result.stderr)  # a run goes on without one, which nobody would notice
 
     def assert_refused(self, result, code, *words):
         """Checks the exit code, and that stderr has all the words and shows no crash."""
