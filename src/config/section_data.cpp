@@ -142,8 +142,8 @@ Section data_section() {
            "other; the result is the same. A micro-batch has at most batch_size x max_length tokens, for "
            "encoder-decoders batch_size x max_source_length and batch_size x max_target_length. The prompts "
            "of an evaluation's answers lie the same way, with auto only on the CPU. auto: true on the CPU, "
-           "and on "
-           "a GPU in bf16 for decoders whose attention FlashAttention computes, and for T5."),
+           "and on a GPU in bf16 for decoders whose attention FlashAttention computes, and for T5.")
+           .idle_with("objective.name", {"embedding", "token_classification"}),
        key(&D::prefetch, "prefetch", OnResume::may_change,
            "Steps whose data is prepared ahead, while earlier steps compute. training.num_workers threads do "
            "this.")

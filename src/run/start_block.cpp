@@ -187,10 +187,10 @@ void warn_of_idle_keys(Config config, const DataReport& rows) {
   for (const IdleKey& key : idle) key.overridden ? log::info(key.text) : log::warning(key.text);
 }
 
-std::string padding_text(const Config& config, const PaddingReport& padding) {
+std::string padding_text(const Config& config, const Model& model, const PaddingReport& padding) {
   const std::string share = concat(percent_of(padding.padded_tokens - padding.tokens, padding.padded_tokens),
                                    " of what is computed");
-  if (config.data.packs()) return share;
+  if (config.data.packs() || !model.packs()) return share;
   return concat(share, "; data.packing: true avoids it");
 }
 
@@ -303,7 +303,7 @@ void show_start(OutputDirectory& output, const Config& config, const Artefacts& 
   line("steps", concat(grouped(length.total_steps), " (", grouped(length.steps_per_epoch), " an epoch)"));
   line("tokens", concat(grouped(data.epoch_tokens), " an epoch, ", grouped(data.epoch_supervised_tokens),
                         " of them supervised"));
-  line("padding", padding_text(config, data.padding));
+  line("padding", padding_text(config, model, data.padding));
   if (!data.train.template_date.empty()) line("date", date_text(data.train));
   if (data.eval) line("evaluations", evaluations_text(config.training));
   line("output", output.directory().string());

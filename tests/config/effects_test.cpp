@@ -230,7 +230,6 @@ TEST_F(Effects, TheseKeysAlwaysHaveOne) {
                                        "data.max_unknown",
                                        "data.loss_weight",
                                        "data.shuffle",
-                                       "data.packing",
                                        "data.prefetch",
                                        "data.cache",
                                        "training.batch_size",
