@@ -12,6 +12,7 @@
 #include "trainer/formats/model_directory.h"
 
 #include "export/gguf_decoder_names.h"
+#include "export/gguf_gemma4.h"
 #include "export/gguf_layout.h"
 #include "models/decoder_config.h"
 
@@ -28,6 +29,7 @@ struct ArchitectureOfReaders {
   bool windows = false;      // layers may have a window
   bool llama3_rope = false;  // divisors of the frequencies, of type llama3
   bool longrope = false;
+  bool proportional = false;  // full layers have divisors of the frequencies, in every file
   Activation activation = Activation::silu;
 };
 
@@ -51,6 +53,8 @@ constexpr ArchitectureOfReaders kGemma2{
     .name = "gemma2", .windows = true, .activation = Activation::gelu_tanh};
 constexpr ArchitectureOfReaders kGemma3{
     .name = "gemma3", .windows = true, .activation = Activation::gelu_tanh};
+constexpr ArchitectureOfReaders kGemma4{
+    .name = "gemma4", .windows = true, .proportional = true, .activation = Activation::gelu_tanh};
 
 // One family's own keys, refusals and names.
 using Adapt = void (*)(const Facts& facts, const nlohmann::json& config, GgufKeys& keys, DecoderNames& names);
@@ -193,6 +197,8 @@ constexpr FamilyInGguf kFamilies[]{
     {"gemma", kGemma, gemma_config, gemma},
     {"gemma2", kGemma2, gemma2_config, gemma2},
     {"gemma3_text", kGemma3, gemma3_config, gemma3},
+    {"gemma4_text", kGemma4, gemma4_config, gemma4_in_gguf},
+    {"gemma4_unified_text", kGemma4, gemma4_unified_config, gemma4_in_gguf},
     {"glm", kChatGlm, glm_config},
     {"glm4", kGlm4, glm4_config},
     {"granite", kGranite, granite_config, granite},
@@ -306,7 +312,8 @@ GgufKeys keys_of(const ArchitectureOfReaders& readers, const Facts& facts, const
   return keys;
 }
 
-void add_rope_factors(const RopeParameters& rope, GgufLayout& layout) {
+void add_rope_factors(const ArchitectureOfReaders& readers, const RopeParameters& rope, GgufLayout& layout) {
+  if (readers.proportional) layout.rope_factors["rope_freqs.weight"] = proportional_factors(rope);
   if (rope.type == RopeType::llama3) layout.rope_factors["rope_freqs.weight"] = llama3_factors(rope);
   if (rope.type != RopeType::longrope) return;
   const auto floats = [](const std::vector<double>& x) { return std::vector<float>(x.begin(), x.end()); };
@@ -339,7 +346,7 @@ GgufLayout gguf_layout_of_decoder(const nlohmann::json& config, bool has_head) {
       facts->sliding_window <
           config_size(config, "max_position_embeddings", facts->rope.max_position_embeddings))
     layout.sliding_window = facts->sliding_window;
-  add_rope_factors(facts->rope, layout);
+  add_rope_factors(readers, facts->rope, layout);
   return layout;
 }
 

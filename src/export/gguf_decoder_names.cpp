@@ -85,6 +85,9 @@ std::string name_of_module(const std::string& module, const DecoderConfig& facts
       {"conv.in_proj", "shortconv.in_proj"},
       {"conv.conv", "shortconv.conv"},
       {"conv.out_proj", "shortconv.out_proj"},
+      {"per_layer_input_gate", "inp_gate"},
+      {"per_layer_projection", "proj"},
+      {"post_per_layer_input_norm", "post_norm"},
   };
   const auto found = all.find(module);
   return found == all.end() ? "" : found->second;
@@ -126,7 +129,12 @@ std::vector<GgufPart> parts_of_decoder(const std::string& tensor, const DecoderC
     if (names.copies_embedding) parts.push_back(named("output.weight"));
     return parts;
   }
-  if (tensor == "lm_head.weight") return {named("output.weight")};
+  static const std::map<std::string, const char*> single{
+      {"lm_head.weight", "output.weight"},
+      {"model.embed_tokens_per_layer.weight", "per_layer_token_embd.weight"},
+      {"model.per_layer_model_projection.weight", "per_layer_model_proj.weight"},
+      {"model.per_layer_projection_norm.weight", "per_layer_proj_norm.weight"}};
+  if (const auto found = single.find(tensor); found != single.end()) return {named(found->second)};
   if (tensor == concat("model.", facts.final_norm, ".weight")) {
     GgufPart part = named(concat(names.final_norm, ".weight"));
     if (facts.norm.scale == NormScale::one_plus_weight) part.value = GgufPart::Value::plus_one;
@@ -138,6 +146,7 @@ std::vector<GgufPart> parts_of_decoder(const std::string& tensor, const DecoderC
   constexpr std::string_view delta_net = "linear_attn.";
   if (rest.starts_with(delta_net))
     return parts_of_delta_net(block, rest.substr(delta_net.size()), facts.delta);
+  if (rest == "layer_scalar") return {named(block + "layer_output_scale.weight")};
   if (!std::regex_match(rest, module, of_module)) return {};
   return parts_of_layer(block, module[1], module[2], facts, names);
 }

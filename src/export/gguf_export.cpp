@@ -56,11 +56,12 @@ std::optional<int32_t> end_of_turn(const std::filesystem::path& tokens, const st
   return ends.front();
 }
 
-void add_vocabulary(const MergedModel& model, GgufMetadata& out) {
+void add_vocabulary(const MergedModel& model, const std::string& architecture, GgufMetadata& out) {
   const int64_t rows = model.plan.tensors.at(model.embedding).base.shape.at(0);
   const std::filesystem::path tokens = has_tokenizer(model.source) ? model.source : model.base;
   const std::filesystem::path chat = has_chat_template(model.source) ? model.source : model.base;
   GgufVocabulary vocabulary = read_gguf_vocabulary(tokens, rows);
+  if (architecture == "gemma4") make_gemma4(vocabulary);
   const std::optional<int32_t> end = end_of_turn(tokens, chat, model);
   if (!vocabulary.eos) vocabulary.eos = end;
   const auto add = [&](const char* key, GgufValue value) {
@@ -70,7 +71,7 @@ void add_vocabulary(const MergedModel& model, GgufMetadata& out) {
   add("pre", vocabulary.pre);
   add("tokens", std::move(vocabulary.tokens));
   add("token_type", std::move(vocabulary.types));
-  if (vocabulary.model == "gpt2") add("merges", std::move(vocabulary.merges));
+  if (vocabulary.model != "llama" && !vocabulary.merges.empty()) add("merges", std::move(vocabulary.merges));
   if (!vocabulary.scores.empty()) add("scores", std::move(vocabulary.scores));
   const auto add_id = [&](const char* key, const std::optional<int32_t>& id) {
     if (id) add(key, static_cast<uint32_t>(*id));
@@ -102,7 +103,7 @@ GgufMetadata whole_metadata(const MergedModel& model, const GgufLayout& layout, 
                    {"general.file_type", gguf_file_type(type)},
                    {"general.quantization_version", kGgufQuantizationVersion}};
   out.insert(out.end(), layout.metadata.begin(), layout.metadata.end());
-  add_vocabulary(model, out);
+  add_vocabulary(model, layout.architecture, out);
   return out;
 }
 

@@ -50,6 +50,9 @@ bool stays_fp32(const GgufShape& tensor) {
   return std::ranges::any_of(small, [&](std::string_view end) { return name.ends_with(end); });
 }
 
+// What llama-quantize leaves as it is.
+bool stays_whole(const GgufShape& tensor) { return tensor.name == "per_layer_model_proj.weight"; }
+
 // The type, or the next one whose blocks fit the rows.
 GgufType fitting(GgufType type, int64_t columns) {
   if (columns % gguf_block(type).values == 0) return type;
@@ -113,9 +116,9 @@ std::vector<GgufType> gguf_types(const std::vector<GgufShape>& tensors, GgufType
   Q4Km mix(tensors, blocks);
   for (const size_t i : order) {
     const GgufShape& tensor = tensors[i];
-    types[i] = stays_fp32(tensor)
-                   ? GgufType::f32
-                   : fitting(type == GgufType::q4_k ? mix.next(tensor) : type, tensor.shape.back());
+    GgufType wanted = type == GgufType::q4_k ? mix.next(tensor) : type;
+    if (stays_whole(tensor) && gguf_block(type).values > 1) wanted = GgufType::f16;
+    types[i] = stays_fp32(tensor) ? GgufType::f32 : fitting(wanted, tensor.shape.back());
   }
   return types;
 }

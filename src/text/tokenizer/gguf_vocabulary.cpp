@@ -126,13 +126,19 @@ std::pair<std::string, std::string> parts_of(const json& merge) {
   return {text.substr(0, blank), text.substr(blank + 1)};
 }
 
+std::vector<std::string> merges_of(const JsonAt& model) {
+  std::vector<std::string> merges;
+  for (const json& merge : model.at("merges").array()) {
+    const auto [left, right] = parts_of(merge);
+    merges.push_back(concat(left, " ", right));
+  }
+  return merges;
+}
+
 void read_byte_level_vocabulary(const JsonAt& tokenizer, GgufVocabulary& out) {
   out.model = "gpt2";
   out.pre = gguf_pre_tokenizer(tokenizer);
-  for (const json& merge : tokenizer.at("model").at("merges").array()) {
-    const auto [left, right] = parts_of(merge);
-    out.merges.push_back(concat(left, " ", right));
-  }
+  out.merges = merges_of(tokenizer.at("model"));
 }
 
 // The steps of SentencePiece: a blank in front (or none), blanks as U+2581, no words.
@@ -213,6 +219,7 @@ void read_sentencepiece(const JsonAt& file, const FileTokenizer& tokenizer, cons
   }
   if (const auto unk = tokenizer.unk_id(); unk && static_cast<size_t>(*unk) < out.types.size())
     out.types[static_cast<size_t>(*unk)] = static_cast<int32_t>(GgufTokenType::unknown);
+  out.merges = merges_of(model);
   out.scores = scores_of(model, out);
   read_scores(directory / "tokenizer.model", out);
 }
@@ -312,6 +319,18 @@ static GgufVocabulary read_vocabulary_of(const fs::path& directory, int64_t rows
   fill_up(directory, rows, out);
   read_special(*tokenizer, directory, out);
   return out;
+}
+
+void make_gemma4(GgufVocabulary& vocabulary) {
+  static constexpr std::string_view kMarks[]{"<|channel>",   "<channel|>",       "<|tool_call>",
+                                             "<tool_call|>", "<|tool_response>", "<tool_response|>",
+                                             "<|\"|>"};
+  if (vocabulary.model != "llama" || vocabulary.add_space_prefix.value_or(true)) return;
+  vocabulary.model = vocabulary.pre = "gemma4";
+  for (size_t id = 0; id < vocabulary.tokens.size(); id++) {
+    if (std::ranges::find(kMarks, vocabulary.tokens[id]) != std::end(kMarks))
+      vocabulary.types[id] = static_cast<int32_t>(GgufTokenType::user_defined);
+  }
 }
 
 GgufVocabulary read_gguf_vocabulary(const fs::path& from, int64_t rows) {

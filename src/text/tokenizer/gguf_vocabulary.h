@@ -21,12 +21,13 @@ enum class GgufTokenType : int32_t {
 };
 
 struct GgufVocabulary {
-  // gpt2: byte-level BPE with merges; llama: SentencePiece's BPE with scores; t5: its unigram model
+  // gpt2: byte-level BPE with merges; llama: SentencePiece's BPE with scores; gemma4: the same with merges;
+  // t5: its unigram model
   std::string model;
   std::string pre;  // GGUF's name of the split: qwen2, llama-bpe, smollm, gpt-2, ...; else default
   std::vector<std::string> tokens;  // by id, one for each row of the embedding
   std::vector<int32_t> types;       // GgufTokenType
-  std::vector<std::string> merges;  // gpt2: "a b"
+  std::vector<std::string> merges;  // gpt2, llama: "a b"
   std::vector<float> scores;        // llama, t5
   std::optional<int32_t> bos, eos, unk, pad;
   bool add_bos = false, add_eos = false;
@@ -39,5 +40,9 @@ struct GgufVocabulary {
 // ids that the tokenizer lacks become unused tokens. Throws a FormatError that names the problem: another
 // kind of tokenizer, a way of splitting words that GGUF has no name for, more ids than rows.
 GgufVocabulary read_gguf_vocabulary(const std::filesystem::path& directory, int64_t rows);
+
+// Makes a vocabulary of kind llama the one that readers expect of Gemma 4: merged by its merges, and with the
+// marks of its answers' parts as texts, which readers of chats look for. Others stay as they are.
+void make_gemma4(GgufVocabulary& vocabulary);
 
 }  // namespace trainer

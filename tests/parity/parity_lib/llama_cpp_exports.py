@@ -13,6 +13,7 @@ from transformers import AutoTokenizer, ByT5Tokenizer
 from . import llama_cpp, sentencepiece_bpe, small_tokenizers, texts, tiny_models
 
 GEMMA = {"head_dim": 16}
+GEMMA4 = GEMMA | {"global_head_dim": 32}
 T5 = {"d_kv": 16, "relative_attention_num_buckets": 32, "relative_attention_max_distance": 128}
 DELTA = {"head_dim": 16, "linear_key_head_dim": 16, "linear_value_head_dim": 16}
 WIDE = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 4}
@@ -29,6 +30,8 @@ MODELS = {  # name -> family, changes, kind of tokenizer
     "gemma2": ("gemma2", GEMMA | {"num_hidden_layers": 4}, "gemma"),
     "gemma3": ("gemma3", GEMMA | {"num_hidden_layers": 7, "layer_types": [SLIDING] * 5 + [FULL, SLIDING]}, "gemma"),
     "gemma3_whole": ("gemma3_whole", GEMMA | {"num_hidden_layers": 6, "layer_types": [SLIDING] * 5 + [FULL]}, "gemma"),
+    "gemma4": ("gemma4", GEMMA4, "gemma4"),
+    "gemma4_small": ("gemma4_small", GEMMA4, "gemma4"),
     "phi3": ("phi3", {}, "qwen"),
     "granite": ("granite", {}, "qwen"),
     "granite4": ("granite_hybrid", {}, "qwen"),
@@ -46,7 +49,7 @@ MODELS = {  # name -> family, changes, kind of tokenizer
     "llama_wide": ("llama", WIDE, "llama"),
     "qwen2_wide_tied": ("qwen2", WIDE, "qwen"),
 }
-TEXTS = ["Hello world", "It isn't 12345, or is it?", "zwölf Äpfel", "a <b> c", "the  end"]
+TEXTS = ["Hello world", "It isn't 12345, or is it?", "zwölf Äpfel", "a <b> c", "the  end", "two\n\nlines\n"]
 # ggml's types: number, values and bytes of a block
 BLOCKS = {"Q8_0": (8, 32, 34), "Q5_0": (6, 32, 22), "Q4_K": (12, 256, 144), "Q6_K": (14, 256, 210)}
 
@@ -60,10 +63,10 @@ def make_tokenizer(directory, kind):
         directory.mkdir(parents=True)
         (directory / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "ByT5Tokenizer", "extra_ids": 125}))
         return 384
-    if kind in ("spm", "gemma"):
+    if kind in ("spm", "gemma", "gemma4"):
         sentencepiece_bpe.make(directory, corpus, 420)
-        if kind == "gemma":
-            sentencepiece_bpe.as_gemma(directory)
+        if kind != "spm":
+            sentencepiece_bpe.as_gemma(directory, bos="<s>" if kind == "gemma4" else None)  # llama.cpp always adds Gemma 4's
     else:
         small_tokenizers.make_byte_level(directory, "llama" if kind == "llama" else "qwen", corpus, 500)
         if kind == "qwen3_5":

@@ -31,13 +31,18 @@ def make(directory, corpus, vocab_size):
     (directory / "tokenizer_config.json").write_text(json.dumps(settings | tokens))
 
 
-def as_gemma(directory):
-    """Makes the tokenizer one like Gemma's: no blank in front, and a cut at blanks that finds none. Removes tokenizer.model."""
+def as_gemma(directory, bos=None):
+    """Makes the tokenizer one like Gemma's: no blank in front, and a cut at blanks that finds none, and maybe a BOS. Removes
+    tokenizer.model."""
     path = directory / "tokenizer.json"
     tokenizer = json.loads(path.read_text())
     tokenizer["normalizer"] = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
     tokenizer["pre_tokenizer"] = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
     tokenizer["decoder"]["decoders"] = [step for step in tokenizer["decoder"]["decoders"] if step["type"] != "Strip"]
+    if bos:
+        special = {bos: {"id": bos, "ids": [tokenizer["model"]["vocab"][bos]], "tokens": [bos]}}
+        text, first = {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": bos, "type_id": 0}}
+        tokenizer["post_processor"] = {"type": "TemplateProcessing", "single": [first, text], "pair": [first, text], "special_tokens": special}
     path.write_text(json.dumps(tokenizer, ensure_ascii=False))
     (directory / "tokenizer.model").unlink()
 
