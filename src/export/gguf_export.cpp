@@ -71,7 +71,7 @@ void add_vocabulary(const MergedModel& model, const std::string& architecture, G
   add("pre", vocabulary.pre);
   add("tokens", std::move(vocabulary.tokens));
   add("token_type", std::move(vocabulary.types));
-  if (vocabulary.model != "llama" && !vocabulary.merges.empty()) add("merges", std::move(vocabulary.merges));
+  if (vocabulary.model == "gpt2" || vocabulary.model == "gemma4") add("merges", std::move(vocabulary.merges));
   if (!vocabulary.scores.empty()) add("scores", std::move(vocabulary.scores));
   const auto add_id = [&](const char* key, const std::optional<int32_t>& id) {
     if (id) add(key, static_cast<uint32_t>(*id));
