@@ -107,6 +107,14 @@ void refuse_own_head(const DecoderNames& names) {
     refuse_in_gguf("tie_word_embeddings: false cannot be expressed in GGUF's architectures of Gemma");
 }
 
+// Readers take the size of the biases of queries from hidden_size.
+void glm(const Facts& facts, const nlohmann::json&, GgufKeys&, DecoderNames&) {
+  if (facts.qkv_bias && facts.head_dim * facts.num_heads != facts.hidden_size)
+    refuse_in_gguf(
+        "attention_bias with head_dim other than hidden_size / num_attention_heads cannot be "
+        "expressed in GGUF's architecture chatglm");
+}
+
 void gemma(const Facts& facts, const nlohmann::json&, GgufKeys&, DecoderNames& names) {
   refuse_own_head(names);
   if (facts.logit_soft_cap != 0) refuse_in_gguf("GGUF's architecture gemma has no final_logit_softcapping");
@@ -199,7 +207,7 @@ constexpr FamilyInGguf kFamilies[]{
     {"gemma3_text", kGemma3, gemma3_config, gemma3},
     {"gemma4_text", kGemma4, gemma4_config, gemma4_in_gguf},
     {"gemma4_unified_text", kGemma4, gemma4_unified_config, gemma4_in_gguf},
-    {"glm", kChatGlm, glm_config},
+    {"glm", kChatGlm, glm_config, glm},
     {"glm4", kGlm4, glm4_config},
     {"granite", kGranite, granite_config, granite},
     {"granitemoehybrid", kGranite, granite_hybrid_config, granite_hybrid},

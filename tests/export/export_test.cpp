@@ -8,6 +8,7 @@
 #include "trainer/formats/model_directory.h"
 #include "trainer/formats/peft.h"
 
+#include "export/gguf_layout.h"
 #include "export/gguf_types.h"
 #include "export/new_output.h"
 #include "models/golden.h"
@@ -299,6 +300,14 @@ TEST(ExportGgufRefusals, WhatGgufCannotSayIsNamed) {
     EXPECT_FALSE(fs::exists(directory / "out.gguf"));
     EXPECT_FALSE(fs::exists(directory / "out.gguf.tmp"));
   }
+}
+
+TEST(ExportGgufRefusals, KeysThatReadersTakeFromAnotherLayerAreNamed) {
+  nlohmann::json config = read_model_config(golden_directory("gemma4_small_lora") / "model");
+  EXPECT_EQ(gguf_layout(config, false).architecture, "gemma4");
+  config["layer_types"] = {"full_attention", "sliding_attention", "full_attention", "full_attention"};
+  const std::string message = error_message<FormatError>([&] { gguf_layout(config, false); });
+  EXPECT_TRUE(contains(message, "num_kv_shared_layers")) << message;
 }
 
 TEST(NewOutput, TwoAtOneTimeDoNotMix) {

@@ -27,6 +27,7 @@ MODELS = {  # name -> family, changes, kind of tokenizer
     "qwen3_5_three_values": ("qwen3_5", DELTA | {"linear_num_value_heads": 6}, "qwen3_5"),
     "qwen3_5_whole": ("qwen3_5_whole", DELTA | {"num_hidden_layers": 2}, "qwen3_5"),
     "lfm2": ("lfm2", {}, "llama"),
+    "gemma": ("gemma", GEMMA, "gemma"),
     "gemma2": ("gemma2", GEMMA | {"num_hidden_layers": 4}, "gemma"),
     "gemma3": ("gemma3", GEMMA | {"num_hidden_layers": 7, "layer_types": [SLIDING] * 5 + [FULL, SLIDING]}, "gemma"),
     "gemma3_whole": ("gemma3_whole", GEMMA | {"num_hidden_layers": 6, "layer_types": [SLIDING] * 5 + [FULL]}, "gemma"),
@@ -39,6 +40,8 @@ MODELS = {  # name -> family, changes, kind of tokenizer
     "olmo2": ("olmo2", {}, "llama"),
     "olmo3": ("olmo3", {"num_hidden_layers": 4, "layer_types": [SLIDING] * 3 + [FULL]}, "llama"),
     "glm4": ("glm4", {"head_dim": 16, "attention_bias": True}, "llama"),
+    "glm": ("glm", {}, "llama"),
+    "ernie4_5": ("ernie4_5", {"head_dim": 16}, "llama"),
     "smollm3": ("smollm3", {"num_hidden_layers": 5}, "llama"),
     "ministral3": ("ministral3", {"head_dim": 16}, "qwen"),
     "t5_tied": ("t5_v1_0", T5 | {"num_layers": 2}, "t5"),  # no deeper decoder than encoder: llama.cpp cannot run it

@@ -4,6 +4,8 @@ import torch
 from peft import LoraConfig, get_peft_model
 from torch import nn
 from transformers import (
+    Ernie4_5Config,
+    Ernie4_5ForCausalLM,
     Gemma2Config,
     Gemma2ForCausalLM,
     Gemma3Config,
@@ -12,8 +14,12 @@ from transformers import (
     Gemma3TextConfig,
     Gemma4ForCausalLM,
     Gemma4TextConfig,
+    GemmaConfig,
+    GemmaForCausalLM,
     Glm4Config,
     Glm4ForCausalLM,
+    GlmConfig,
+    GlmForCausalLM,
     GraniteConfig,
     GraniteForCausalLM,
     GraniteMoeHybridConfig,
@@ -156,6 +162,13 @@ def model_config(family, vocab_size, **changes):
         sizes |= {"sliding_window": 6, "layer_types": ["sliding_attention", "full_attention"], "max_position_embeddings": 64}
         sizes |= {"rope_parameters": {"full_attention": full, "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}}
         return Olmo3Config(**sizes | {"tie_word_embeddings": False} | changes)
+    if family == "gemma":
+        return GemmaConfig(**sizes | rope(100.0) | {"head_dim": 12, "hidden_act": "gelu_pytorch_tanh"} | changes)
+    if family == "ernie4_5":
+        return Ernie4_5Config(**sizes | rope(100.0) | {"head_dim": 12, "tie_word_embeddings": True} | changes)
+    if family == "glm":
+        sizes |= {"rope_parameters": {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.5}}
+        return GlmConfig(**sizes | {"head_dim": 8, "tie_word_embeddings": False, "attention_bias": True} | changes)
     if family == "glm4":  # half of each head is rotated, in pairs of neighbours; k_proj.bias has no effect in the other half
         sizes |= {"head_dim": 12, "rope_parameters": {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.5}}
         return Glm4Config(**sizes | {"tie_word_embeddings": False, "attention_bias": False} | changes)
@@ -238,6 +251,9 @@ MODEL_CLASSES = {
     "olmo2": Olmo2ForCausalLM,
     "olmo3": Olmo3ForCausalLM,
     "glm4": Glm4ForCausalLM,
+    "gemma": GemmaForCausalLM,
+    "ernie4_5": Ernie4_5ForCausalLM,
+    "glm": GlmForCausalLM,
     "gemma3_whole": Gemma3ForConditionalGeneration,
     "t5gemma": T5GemmaForConditionalGeneration,
     "t5gemma2": T5Gemma2ForConditionalGeneration,
