@@ -305,6 +305,7 @@ TEST(ExportGgufRefusals, WhatGgufCannotSayIsNamed) {
 TEST(ExportGgufRefusals, KeysThatReadersTakeFromAnotherLayerAreNamed) {
   nlohmann::json config = read_model_config(golden_directory("gemma4_small_lora") / "model");
   EXPECT_EQ(gguf_layout(config, false).architecture, "gemma4");
+  config.erase("per_layer_config");
   config["layer_types"] = {"full_attention", "sliding_attention", "full_attention", "full_attention"};
   const std::string message = error_message<FormatError>([&] { gguf_layout(config, false); });
   EXPECT_TRUE(contains(message, "num_kv_shared_layers")) << message;
