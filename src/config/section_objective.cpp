@@ -137,7 +137,7 @@ Section objective_section() {
            .above(0)
            .at_most(1000)
            .only_with("objective.name", "distill"),
-       key(&O::alpha, "alpha", OnResume::is_logged,
+       key(&O::teacher_weight, "teacher_weight", OnResume::is_logged,
            "The share of the teacher in the loss of distill; the rest is that of the labels.")
            .at_least(0)
            .at_most(1)

@@ -18,7 +18,7 @@ class CrossEntropy : public Objective {
   LossOptions options(Pass pass) const override {
     LossOptions options;
     options.count_correct = pass == Pass::evaluation;
-    options.teacher.alpha = pass == Pass::evaluation ? 0 : objective_.alpha;
+    options.teacher.weight = pass == Pass::evaluation ? 0 : objective_.teacher_weight;
     options.teacher.temperature = objective_.temperature;
     options.teacher.reverse = objective_.divergence == "reverse";
     if (pass == Pass::evaluation) return options;

@@ -102,10 +102,10 @@ RowsOfLoss::RowsOfLoss(const at::Tensor& hidden, const LossOptions& options, con
          empty(options.log_probabilities || taught),
          empty(options.z_loss > 0 || taught),
          options.focal_gamma,
-         taught ? 1 - options.teacher.alpha : 1.0,
+         taught ? 1 - options.teacher.weight : 1.0,
          {}};
   keeps_log_p_ = options.log_probabilities;
-  of_divergence_ = options.teacher.alpha * options.teacher.temperature * options.teacher.temperature;
+  of_divergence_ = options.teacher.weight * options.teacher.temperature * options.teacher.temperature;
 }
 
 RowTerms RowsOfLoss::narrow(int64_t first, int64_t count) const {

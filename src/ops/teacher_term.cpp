@@ -84,7 +84,7 @@ void TeacherOfRows::look_at(at::Tensor& logits, bool capped) {
     divergence_ = where_positive(q, teacher - model).sum(1);
     slopes = p - q;
   }
-  slopes = slopes * (teacher_.alpha * teacher_.temperature);  // alpha T^2 / T
+  slopes = slopes * (teacher_.weight * teacher_.temperature);  // weight T^2 / T
   const int64_t top = teacher_.ids.size(1);
   of_tokens_ = slopes.narrow(1, 0, top);
   of_p_ = (slopes.select(1, top) / log_p.select(1, top).exp().clamp_min(kLeastOfRest)).to(at::kFloat);

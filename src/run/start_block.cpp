@@ -81,7 +81,7 @@ std::string objective_text(const Config& config) {
   if (objective.embeds()) return concat(text, ", cosines times ", objective.similarity_scale);
   if (objective.row_score() != RowScore::none) return text;
   if (objective.distills())
-    return concat(text, ", ", objective.alpha, " of the loss from ", objective.top_k, " tokens of ",
+    return concat(text, ", ", objective.teacher_weight, " of the loss from ", objective.top_k, " tokens of ",
                   hub::shown(objective.teacher.empty() ? objective.logits : objective.teacher), ", ",
                   objective.divergence, " KL, temperature ", objective.temperature);
   if (objective.name == "dpo" || objective.name == "cpo") text += concat(", loss_type ", objective.loss_type);

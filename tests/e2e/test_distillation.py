@@ -68,7 +68,7 @@ for o in given["settings"]:
             ce = -logits.log_softmax(-1).gather(1, torch.tensor(target)[:, None])[:, 0]
             worth = row.get("worth", 1)
             own, divergence, weights = own + worth * ce.sum(), divergence + worth * kl.sum(), weights + worth * len(target)
-        a, T = o["alpha"], o["temperature"]
+        a, T = o["teacher_weight"], o["temperature"]
         loss = ((1 - a) * own + a * T * T * divergence) / weights
         adam.zero_grad()
         loss.backward()
@@ -130,10 +130,10 @@ class OfAModel:
         return [json.loads(line) for line in result.stdout.splitlines()]
 
     def test_it_is_the_formula_of_the_documents(self):
-        settings = [{"top_k": 8, "temperature": 1, "alpha": 1, "divergence": "forward"},
-                    {"top_k": 5, "temperature": 2, "alpha": 0.7, "divergence": "forward"},
-                    {"top_k": 8, "temperature": 1.5, "alpha": 0.5, "divergence": "reverse"},
-                    {"top_k": 100000, "temperature": 2, "alpha": 0.9, "divergence": "reverse"}]
+        settings = [{"top_k": 8, "temperature": 1, "teacher_weight": 1, "divergence": "forward"},
+                    {"top_k": 5, "temperature": 2, "teacher_weight": 0.7, "divergence": "forward"},
+                    {"top_k": 8, "temperature": 1.5, "teacher_weight": 0.5, "divergence": "reverse"},
+                    {"top_k": 100000, "temperature": 2, "teacher_weight": 0.9, "divergence": "reverse"}]
         for number, (objective, expected) in enumerate(zip(settings, self.expected(settings), strict=True)):
             with self.subTest(**objective):
                 output = self.run_steps(f"formula{number}", {"teacher": self.teacher, **objective}, f"training.batch_size={1 + 2 * (number % 2)}",
@@ -146,7 +146,7 @@ class OfAModel:
                     self.assertAlmostEqual(a["eval_teacher_kl"] / b["teacher_kl"], 1, delta=TOLERANCE)
 
     def test_files_say_the_same_as_the_directory(self):
-        objective = {"temperature": 2, "alpha": 0.8}
+        objective = {"temperature": 2, "teacher_weight": 0.8}
         whole = self.run_steps("directory", {"teacher": self.teacher, "top_k": 6, **objective})
         logits = self.scratch / "logits"
         config = self.scratch / "eval.yaml"
@@ -245,7 +245,7 @@ class Decoder(OfAModel, EndToEnd):
             self.assert_refused(result, code, *words)
         refused(2, ["objective.name", "distill needs what a teacher says"], {})
         refused(2, ["objective.logits", "set one of them"], {"teacher": self.teacher, "logits": self.file})
-        refused(2, ["objective.alpha"], {"teacher": self.teacher, "alpha": 2})
+        refused(2, ["objective.teacher_weight"], {"teacher": self.teacher, "teacher_weight": 2})
         refused(2, ["objective.temperature"], {"name": "sft", "temperature": 2})
         refused(3, ["there is no such file"], {"logits": self.scratch / "none"})
         logits = self.scratch / "of_teacher"

@@ -43,7 +43,7 @@ TEST(CrossEntropy, IsEvaluatedWithoutWhatOnlyTrainingAdds) {
 TEST(CrossEntropy, ReportsTheDivergenceFromATeacher) {
   Config config;
   config.objective.name = "distill";
-  config.objective.alpha = 0.25;
+  config.objective.teacher_weight = 0.25;
   EXPECT_EQ(names(*make_objective(config), Pass::training), (std::vector<std::string>{"loss", "teacher_kl"}));
   EXPECT_EQ(names(*make_objective(config), Pass::evaluation),
             (std::vector<std::string>{"loss", "token_accuracy"}));
@@ -51,8 +51,8 @@ TEST(CrossEntropy, ReportsTheDivergenceFromATeacher) {
   const auto objective = make_objective(config);
   EXPECT_EQ(names(*objective, Pass::evaluation),
             (std::vector<std::string>{"loss", "token_accuracy", "teacher_kl"}));
-  EXPECT_EQ(objective->options(Pass::training).teacher.alpha, 0.25);
-  EXPECT_EQ(objective->options(Pass::evaluation).teacher.alpha, 0) << "the loss is that of the labels";
+  EXPECT_EQ(objective->options(Pass::training).teacher.weight, 0.25);
+  EXPECT_EQ(objective->options(Pass::evaluation).teacher.weight, 0) << "the loss is that of the labels";
 }
 
 TEST(CrossEntropy, ReportsZLossOnlyIfThereIsOne) {

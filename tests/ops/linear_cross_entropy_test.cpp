@@ -148,7 +148,7 @@ TEST(LinearCrossEntropy, WithATeacherIsThatOfFp64) {
         options.z_loss = 1e-3;
         options.focal_gamma = 1.5;
         options.teacher = likeliest_of(theirs, top);
-        options.teacher.alpha = 0.3;
+        options.teacher.weight = 0.3;
         options.teacher.temperature = 2;
         options.teacher.reverse = reverse;
         const at::Tensor x = hidden.to(at::kDouble).set_requires_grad(true),
@@ -202,7 +202,7 @@ TEST(LinearCrossEntropy, OfTheTeacherItselfHasNoDivergence) {
     at::Tensor hidden = random.normal({4, 8});
     LossOptions options;
     options.teacher = likeliest_of(hidden.mm(weight.t()), 5);
-    options.teacher.alpha = 1;
+    options.teacher.weight = 1;
     options.teacher.temperature = 3;
     options.teacher.reverse = reverse;
     hidden.set_requires_grad(true);

@@ -96,7 +96,7 @@ TEST_P(TaughtSteps, DependOnEachOfTheseAndNotOnChance) {
            [](Config& config) { config.training.neftune_noise_alpha = 0; },
            [](Config& config) { config.objective.temperature = 1; },
            [](Config& config) { config.objective.divergence = "forward"; },
-           [](Config& config) { config.objective.alpha = 0.25; }}) {
+           [](Config& config) { config.objective.teacher_weight = 0.25; }}) {
     Config other = config_;
     change(other);
     EXPECT_GT(distance(all.weights, steps(other).weights), 1e-6);

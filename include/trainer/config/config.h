@@ -129,7 +129,7 @@ struct ObjectiveConfig {
   std::string logits;   // a file or folder with what a teacher said
   int64_t top_k = 64;
   double temperature = 1.0;
-  double alpha = 0.5;
+  double teacher_weight = 0.5;
   std::string divergence = "forward";
 
   bool distills() const { return name == "distill"; }

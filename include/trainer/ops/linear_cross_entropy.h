@@ -20,9 +20,9 @@ struct LossSum {
 // What a teacher says of each row: its likeliest tokens. The rest of the vocabulary counts as one more token,
 // for the teacher and for the model: the divergence is that of these two distributions over top + 1 tokens.
 struct TeacherTerm {
-  at::Tensor ids;        // int64 [n, top], no token twice in a row; undefined: there is no teacher
-  at::Tensor log_probs;  // fp32 [n, top]; -inf: no token
-  double alpha = 0.5;    // the loss of a row is (1 - alpha) * its cross-entropy + alpha * T^2 * divergence
+  at::Tensor ids;            // int64 [n, top], no token twice in a row; undefined: there is no teacher
+  at::Tensor log_probs;      // fp32 [n, top]; -inf: no token
+  double weight = 0.5;       // w: the loss of a row is (1 - w) * its cross-entropy + w * T^2 * divergence
   double temperature = 1.0;  // T: both distributions become p^(1/T), normalised (Hinton et al. 2015)
   bool reverse = false;      // the divergence is KL(model || teacher) instead of KL(teacher || model)
 
