@@ -8,20 +8,37 @@
 
 namespace trainer {
 
-std::string score_head_text(const ScoreHeadSpec& head) {
+namespace {
+
+// What this program has written of the head; null: another one wrote the adapter.
+nlohmann::json said_of_head(const SafetensorsFile& file) {
+  const auto found = file.metadata.find(kScoreHead);
+  if (found == file.metadata.end()) return nullptr;
+  return nlohmann::json::parse(found->second, nullptr, /*allow_exceptions=*/false);
+}
+
+}  // namespace
+
+std::string score_head_text(const ScoreHeadSpec& head, int64_t max_length) {
   return nlohmann::json{{"score", static_cast<int>(head.score)},
                         {"labels", head.labels},
                         {"pad_id", head.pad_id},
-                        {"encoder_only", head.encoder_only}}
+                        {"encoder_only", head.encoder_only},
+                        {"max_length", max_length}}
       .dump();
+}
+
+std::optional<int64_t> longest_text_of(const std::filesystem::path& adapter) {
+  const nlohmann::json said = said_of_head(read_adapter_weights(adapter));
+  const auto length = said.is_object() ? said.find("max_length") : said.end();
+  if (length == said.end() || !length->is_number_integer()) return std::nullopt;
+  return length->get<int64_t>();
 }
 
 std::optional<ScoreHeadSpec> score_head_of(const std::filesystem::path& adapter) {
   const SafetensorsFile file = read_adapter_weights(adapter);
   ScoreHeadSpec head;
-  const auto found = file.metadata.find(kScoreHead);
-  if (found != file.metadata.end()) {
-    const auto said = nlohmann::json::parse(found->second, nullptr, /*allow_exceptions=*/false);
+  if (const nlohmann::json said = said_of_head(file); !said.is_null()) {
     try {
       head.score = static_cast<RowScore>(said.at("score").get<int>());
       head.labels = said.at("labels").get<std::vector<std::string>>();

@@ -134,7 +134,12 @@ MergeSources find_merge_sources(const ExportRequest& request, const fs::path& so
   return out;
 }
 
-constexpr int64_t kLongestText = 512;  // of one that becomes a vector; sentence-transformers' usual for a T5
+// The longest text that becomes a vector, in tokens: that of the run. Of other models sentence-transformers'
+// usual for a T5.
+int64_t longest_text(const fs::path& source) {
+  constexpr int64_t kUsual = 512;
+  return (is_adapter_directory(source) ? longest_text_of(source) : longest_sentence(source)).value_or(kUsual);
+}
 
 constexpr const char* kAdapterFile = "adapter_model.safetensors";
 
@@ -258,7 +263,8 @@ ExportReport export_merged(const ExportRequest& request, const fs::path& source)
   copy_companions(model, output.directory());
   const auto head = score_head_in(model.config);
   if (head && head->score == RowScore::vector)
-    write_sentence_files(output.directory(), config_size(model.config, "d_model"), kLongestText);
+    write_sentence_files(output.directory(), config_size(model.config, "d_model"),
+                         longest_text(model.source));
   check_merged(model, from, quantised ? &*quantised : nullptr, output.directory(), report);
   output.complete();
   return report;

@@ -10,6 +10,8 @@
 
 namespace trainer {
 
+static constexpr const char* kSentenceFile = "sentence_bert_config.json";
+
 void write_sentence_files(const std::filesystem::path& directory, int64_t size, int64_t max_length) {
   using Json = nlohmann::ordered_json;
   Json modules = Json::array();
@@ -27,9 +29,16 @@ void write_sentence_files(const std::filesystem::path& directory, int64_t size, 
   make_directories(directory / "2_Normalize");
   write_json(directory / "1_Pooling" / "config.json",
              Json{{"word_embedding_dimension", size}, {"pooling_mode_mean_tokens", true}});
-  write_json(directory / "sentence_bert_config.json",
-             Json{{"max_seq_length", max_length}, {"do_lower_case", false}});
+  write_json(directory / kSentenceFile, Json{{"max_seq_length", max_length}, {"do_lower_case", false}});
   write_json(directory / "modules.json", modules);  // last: it is what makes the directory one of them
+}
+
+std::optional<int64_t> longest_sentence(const std::filesystem::path& directory) {
+  if (!std::filesystem::exists(directory / kSentenceFile)) return std::nullopt;
+  const nlohmann::json file = read_json_object(directory / kSentenceFile);
+  const auto length = file.find("max_seq_length");
+  if (length == file.end() || !length->is_number_integer()) return std::nullopt;  // null: no limit
+  return length->get<int64_t>();
 }
 
 }  // namespace trainer

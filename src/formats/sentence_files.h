@@ -5,10 +5,14 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 
 namespace trainer {
 
 // `size`: of the vectors; `max_length`: the longest text, in tokens. Throws FormatError.
 void write_sentence_files(const std::filesystem::path& directory, int64_t size, int64_t max_length);
+
+// Returns the longest text that such a directory takes; nullopt if it does not say so.
+std::optional<int64_t> longest_sentence(const std::filesystem::path& directory);
 
 }  // namespace trainer

@@ -20,8 +20,7 @@ namespace trainer {
 namespace fs = std::filesystem;
 namespace {
 
-void save_adapter(const SavedWeights& weights, const AdapterConfig& config, const std::string& trained_on,
-                  const fs::path& directory) {
+void save_adapter(const SavedWeights& weights, const Artefacts& artefacts, const fs::path& directory) {
   std::map<std::string, at::Tensor> host;
   std::map<std::string, TensorView> views;
   for (const auto& [name, tensor] : weights.tensors) {
@@ -29,10 +28,10 @@ void save_adapter(const SavedWeights& weights, const AdapterConfig& config, cons
     views[name] = view_of(host[name] = written.contiguous());
   }
   std::map<std::string, std::string> metadata;
-  if (!trained_on.empty()) metadata[kTrainedOn] = trained_on;
-  if (weights.head) metadata[kScoreHead] = score_head_text(*weights.head);
+  if (!artefacts.trained_on.empty()) metadata[kTrainedOn] = artefacts.trained_on;
+  if (weights.head) metadata[kScoreHead] = score_head_text(*weights.head, artefacts.max_length);
   write_adapter_weights(directory, views, metadata);
-  write_adapter_config(directory, config);
+  write_adapter_config(directory, *artefacts.adapter);
 }
 
 void save_whole(const SavedWeights& weights, const fs::path& base, const fs::path& directory) {
@@ -83,7 +82,7 @@ void Artefacts::save(const SavedWeights& weights, const fs::path& directory) con
   make_directories(directory);
   // The weights come first: if the disk is too full for them, no incomplete model directory is left.
   if (adapter) {
-    save_adapter(weights, *adapter, trained_on, directory);
+    save_adapter(weights, *this, directory);
   } else {
     save_whole(weights, base, directory);
     copy_files_of_other_half(base, directory);

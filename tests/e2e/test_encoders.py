@@ -7,6 +7,7 @@ import unittest
 from support import EndToEnd, python_with, read_rows, tensors_of, trainer, write_rows
 
 PYTHON = python_with("transformers")
+LONGEST = 500  # tokens of a text
 # Gets a model and texts, or lists of words; prints the mean states, or the outputs at the first token of each word.
 LOADED = """
 import json, sys, torch
@@ -68,7 +69,7 @@ class Encoders(EndToEnd):
     def run_steps(self, name, objective, rows, *overrides):
         output = self.scratch / name
         self.assert_done(self.train("tiny_t5.yaml", output, f"data.train={rows}", "data.kind=auto", f"objective.name={objective}",
-                                    "max_steps=4", "training.dropout=0", *overrides))
+                                    "max_steps=4", "training.dropout=0", f"data.max_length={LONGEST}", *overrides))
         return output
 
     def asked(self, model, rows):
@@ -94,6 +95,10 @@ class Encoders(EndToEnd):
         self.assertEqual([module["type"].split(".")[-1] for module in modules], ["Transformer", "Pooling", "Normalize"])
         pooling = json.loads((output / "1_Pooling" / "config.json").read_text())
         self.assertEqual(pooling["word_embedding_dimension"], len(there[0]))
+        exported = self.scratch / "exported_vectors"
+        self.assert_done(trainer("export", output, exported))
+        for directory in (output, exported):
+            self.assertEqual(json.loads((directory / "sentence_bert_config.json").read_text())["max_seq_length"], LONGEST)
         self.assertEqual(json.loads((output / "config.json").read_text())["architectures"], ["T5EncoderModel"])
         self.assertFalse([name for name in tensors_of(output / "model.safetensors") if name.startswith(("decoder", "lm_head"))])
         result = trainer("eval", output, self.pairs, "device=cpu", "model.dtype=fp32", "training.effective_batch_size=16")
@@ -165,6 +170,7 @@ class Encoders(EndToEnd):
                 for a, b in zip(one["embedding"], other["embedding"], strict=True):
                     self.assertAlmostEqual(a, b, delta=1e-5)
                 self.assertTrue((merged / "modules.json").exists())
+                self.assertEqual(json.loads((merged / "sentence_bert_config.json").read_text())["max_seq_length"], LONGEST)
             else:
                 self.assertEqual(one["prediction"], other["prediction"])
 

@@ -37,8 +37,11 @@ std::string trained_on(const Quantisation& quantisation);
 // outputs mean, an adapter of another program does not say: then they are LABEL_0, LABEL_1, ..., and one is a
 // reward.
 std::optional<ScoreHeadSpec> score_head_of(const std::filesystem::path& adapter);
-// Returns what an adapter's file says of it (kScoreHead).
-std::string score_head_text(const ScoreHeadSpec& head);
+// Returns what an adapter's file says of it (kScoreHead). `max_length`: the longest text that it learned, in
+// tokens.
+std::string score_head_text(const ScoreHeadSpec& head, int64_t max_length);
+// Returns that length; nullopt if the adapter's file does not say it.
+std::optional<int64_t> longest_text_of(const std::filesystem::path& adapter);
 
 // Loads `base` and puts the adapter on it, frozen.
 std::unique_ptr<Model> load_with_adapter(const std::filesystem::path& base,

@@ -75,7 +75,7 @@ void write_adapter_weights(const std::filesystem::path& directory,
 inline constexpr const char *kTrainedOn = "trained_on", *kDoublyQuantised = " double_quant";
 
 // The key that says, as JSON, what the outputs of a head that scores texts mean, which is saved with the
-// adapter: {"score": "classes", "labels": ["ham", "spam"], "pad_id": 0}. PEFT does not read it.
+// adapter: {"score": 1, "labels": ["ham", "spam"], "pad_id": 0, ...}. PEFT does not read it.
 inline constexpr const char* kScoreHead = "score_head";
 
 }  // namespace trainer
