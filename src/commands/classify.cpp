@@ -18,10 +18,6 @@
 namespace trainer {
 namespace {
 
-bool has_classes(const ScoreHeadSpec& head) {
-  return head.score == RowScore::label || head.score == RowScore::tags;
-}
-
 Config config_of(const OpenModel& opened, const GenerateOptions& options, const ScoreHeadSpec& head,
                  c10::Device device) {
   Config config;
@@ -29,7 +25,7 @@ Config config_of(const OpenModel& opened, const GenerateOptions& options, const 
   config.data.kind = DataKind::classification;
   config.data.labels.score = head.score == RowScore::vector ? RowScore::number : head.score;
   config.data.labels.required = false;
-  if (has_classes(head)) config.data.labels.classes = head.labels;
+  if (has_classes(head.score)) config.data.labels.classes = head.labels;
   config.objective.name = objective_of(head.score);
   config.training.batch_size = options.batch_size;
   settle_packing(config, *opened.model, device.type());

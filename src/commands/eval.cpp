@@ -72,8 +72,7 @@ void settle_scores(Config& config, const Model& model) {
   const auto head = score_head_in(model.config());
   config.objective.name = objective_of(head->score);
   config.objective.labels.clear();
-  if (config.objective.row_score() == RowScore::label || config.objective.row_score() == RowScore::tags)
-    config.data.labels.classes = head->labels;
+  if (has_classes(head->score)) config.data.labels.classes = head->labels;
 }
 
 // Evaluates config.model.path, as the options say.

@@ -112,11 +112,11 @@ void check_best_model(const Config& config, Checker& check) {
   const ObjectiveConfig& objective = config.objective;
   static const std::regex of_vectors("(eval_)?(loss|accuracy)");
   const RowScore score = objective.row_score();
-  const std::regex& own = objective.compares()                                  ? of_answers
-                          : score == RowScore::number                           ? of_numbers
-                          : score == RowScore::label || score == RowScore::tags ? of_labels
-                          : score == RowScore::vector                           ? of_vectors
-                                                                                : of_the_loss;
+  const std::regex& own = objective.compares()        ? of_answers
+                          : score == RowScore::number ? of_numbers
+                          : has_classes(score)        ? of_labels
+                          : score == RowScore::vector ? of_vectors
+                                                      : of_the_loss;
   const bool of_evaluations =
       std::regex_match(training.metric_for_best_model, of_either) || objective.row_score() != RowScore::none;
   if (of_evaluations && !std::regex_match(training.metric_for_best_model, own)) {

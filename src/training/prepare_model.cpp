@@ -54,7 +54,7 @@ std::optional<ScoreHeadSpec> score_head_for(const Config& config) {
   ScoreHeadSpec head{.score = score, .labels = {"LABEL_0"}, .seed = static_cast<uint64_t>(config.seed)};
   head.encoder_only = config.model.encoder_only || score == RowScore::tags || score == RowScore::vector;
   if (score == RowScore::vector) head.labels.clear();
-  if (score != RowScore::label && score != RowScore::tags) return head;
+  if (!has_classes(score)) return head;
   const std::vector<std::string>& of_data = config.data.labels.classes;
   head.labels = !of_data.empty()                   ? of_data
                 : !config.objective.labels.empty() ? config.objective.labels

@@ -146,7 +146,7 @@ struct ObjectiveConfig {
   // Whether rows have labels.
   bool classifies() const {
     const RowScore score = row_score();
-    return score == RowScore::label || score == RowScore::number || score == RowScore::tags;
+    return has_classes(score) || score == RowScore::number;
   }
   // Whether answers are compared, or judged.
   bool compares() const { return name != "sft" && !classifies() && !embeds() && !distills(); }

@@ -27,6 +27,7 @@ enum class DataKind {
 // What a row is scored as, by a head of its own in place of the vocabulary's (docs/classification.md): a text
 // by a class, a number or a reward; each word of it by a class; or by what it means, a vector.
 enum class RowScore { none, label, number, answer, tags, vector };
+constexpr bool has_classes(RowScore score) { return score == RowScore::label || score == RowScore::tags; }
 // How span_corruption takes parts of a text out.
 enum class NoiseForm { spans, prefix, ul2 };
 enum class LongSamples { truncate, drop, split };
