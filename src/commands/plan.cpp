@@ -25,6 +25,7 @@
 #include "commands/plan_cards.h"
 #include "ops/cpu_products.h"
 #include "run/end_of_run.h"
+#include "run/run_model.h"
 #include "run/run_plan.h"
 #include "training/memory_advice.h"
 
@@ -264,17 +265,25 @@ std::string why_chosen(const FilledPlan& filled, int64_t most) {
                 most > 0 ? "" : ". For a GPU of yours: memory.limit=24GB, or --gpus 24GB", "\n");
 }
 
+// The head is that of a run, as far as it is known without the data.
+Config with_head(Config config, const std::filesystem::path& model) {
+  config.model.path = model.string();
+  settle_head(config);
+  return config;
+}
+
 void run_plan(const PlanOptions& options) {
   set_up_cpu(options.config.training.num_threads);
   set_cpu_products(options.config.training.cpu_products);
   const std::filesystem::path model = find_model(options.config.model.path);
-  const PlanTarget target = target_for(options.config);
+  const Config asked = with_head(options.config, model);
+  const PlanTarget target = target_for(asked);
   const int64_t limit = limit_of(options.config);
   std::optional<Progress> shown(std::in_place, "planning: plans made");
   shown->hide_parts();
   const auto after_plan = [&] { shown->add(); };
   const int64_t most = limit > 0 ? limit : memory_here(target.device);
-  const FilledPlan filled = fill_defaults(options.config, model, target, most, after_plan);
+  const FilledPlan filled = fill_defaults(asked, model, target, most, after_plan);
   const Config& config = filled.config;
   PlansByRanks plans(config, model, target, after_plan);
   Planner& planner = plans.planner(target.ranks);

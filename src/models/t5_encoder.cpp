@@ -49,7 +49,7 @@ at::Tensor T5Encoder::mean_over_texts(const at::Tensor& states, const MicroBatch
   const at::Tensor is_text = positions.lt(batch.input_lengths.unsqueeze(1)).to(at::kFloat);
   const at::Tensor sums = (states.to(at::kFloat) * is_text.unsqueeze(2)).sum(1);
   const at::Tensor means = sums / batch.input_lengths.to(at::kFloat).unsqueeze(1);
-  return means.index_select(0, at::div(batch.supervised_rows, states.size(1), "floor"));
+  return means.index_select(0, batch.supervised_rows.div(states.size(1), "floor"));
 }
 
 at::Tensor T5Encoder::supervised_states(const MicroBatch& batch, const ForwardContext& context) const {

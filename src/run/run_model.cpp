@@ -82,6 +82,40 @@ void refuse_other_head(const Model& model, const Config& config) {
              config.objective.name, "; set it to classification, regression or reward"));
 }
 
+// The adapter that is trained further; "": a new one begins.
+std::string adapter_of(const Config& config) { return config.lora ? config.lora->adapter : ""; }
+
+// PEFT's files do not name the classes: those of a base that is a classifier are theirs.
+std::optional<ScoreHeadSpec> head_of_adapter(const Config& config) {
+  std::optional<ScoreHeadSpec> head = score_head_of(adapter_of(config));
+  const auto base = score_head_in(read_model_config(config.model.path));
+  if (head && base && !head->is_named() && head->outputs() == base->outputs()) head->labels = base->labels;
+  return head;
+}
+
+// An output learned what it is called; under another name it would be wrong, and nothing would show it.
+void refuse_other_classes(const Config& config, const ScoreHeadSpec& head) {
+  const std::vector<std::string>& asked = config.objective.labels;
+  const bool fit = head.is_named() ? asked == head.labels : std::ssize(asked) == head.outputs();
+  if (asked.empty() || fit) return;
+  throw ConfigError(concat("lora.adapter: ", hub::shown(adapter_of(config)), " has the ", head.outputs(),
+                           " classes ", join_some(head.labels, 10), ", and objective.labels names ",
+                           join_some(asked, 10),
+                           "; leave objective.labels out to go on with the adapter's, or leave lora.adapter "
+                           "out to begin anew"));
+}
+
+std::string line_of_head(const Config& config, const ScoreHeadSpec& head, bool is_new) {
+  const std::string adapter = adapter_of(config);
+  const bool of_adapter = !adapter.empty() && score_head_of(adapter);
+  return concat(
+      of_adapter ? concat("the head is that of the adapter ", hub::shown(adapter))
+      : is_new   ? "the head begins anew"
+                 : concat("the head is that of ", hub::shown(config.model.path)),
+      ", with ",
+      head.outputs() == 1 ? "1 output" : concat(head.outputs(), " classes: ", join_some(head.labels)));
+}
+
 }  // namespace
 
 std::string objective_of(RowScore score) {
@@ -105,17 +139,17 @@ std::string objective_of(RowScore score) {
 void settle_head(Config& config) {
   const RowScore score = config.objective.row_score();
   if (score == RowScore::none || is_adapter_directory(config.model.path)) return;
-  const bool goes_on = config.lora && !config.lora->adapter.empty();
-  const auto head =
-      goes_on ? score_head_of(config.lora->adapter) : score_head_in(read_model_config(config.model.path));
+  const bool goes_on = !adapter_of(config).empty();
+  const auto head = goes_on ? head_of_adapter(config) : score_head_in(read_model_config(config.model.path));
   if (!head) return;
   if (head->encoder_only && score == RowScore::answer)
     throw ConfigError(concat("model.path: ", config.model.path,
                              " is an encoder alone, and objective.name: reward needs a decoder, or a T5 with "
                              "both halves"));
   config.model.encoder_only = config.model.encoder_only || head->encoder_only;
-  const bool has_classes = head->score == score && (score == RowScore::label || score == RowScore::tags);
-  if (has_classes && config.objective.labels.empty()) config.data.labels.classes = head->labels;
+  if (head->score != score || !has_classes(score)) return;
+  if (goes_on) refuse_other_classes(config, *head);
+  if (config.objective.labels.empty()) config.data.labels.classes = head->labels;
 }
 
 std::unique_ptr<Tokenizer> load_run_tokenizer(const Config& config) {
@@ -154,10 +188,7 @@ Prepared prepare_model(const Config& config, const Tokenizer& tokenizer, at::Dev
   out.artefacts.came_as = types_that_came(config, report);
   refuse_other_head(*out.model, config);
   log::info(report.line());
-  if (report.new_head)
-    log::info(concat(
-        "the head begins anew, with ",
-        head->outputs() == 1 ? "1 output" : concat(head->outputs(), " classes: ", join_some(head->labels))));
+  if (head && head->outputs() > 0) log::info(line_of_head(config, *head, report.new_head));
   log::debug(report.details());
   if (report.format != nullptr && report.format->bits <= 4) warn_of_small_model(*out.model, *report.format);
   if (report.format != nullptr) {

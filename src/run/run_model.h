@@ -59,7 +59,7 @@ std::string objective_of(RowScore score);
 
 // Completes a configuration whose objective is a head that scores texts by what the model, or the adapter
 // that is trained further, has of one: its classes, unless objective.labels names others; and that it is an
-// encoder alone.
+// encoder alone. Throws ConfigError if objective.labels and the adapter name other classes.
 void settle_head(Config& config);
 
 // Throws FormatError when the tokenizer produces ids that the model has no embedding for.

@@ -3,7 +3,7 @@ import json
 import subprocess
 import unittest
 
-from support import EndToEnd, python_with, read_rows, tensors_of, trainer, write_rows
+from support import ROOT, EndToEnd, python_with, read_rows, tensors_of, trainer, write_rows
 
 PYTHON = python_with("peft")
 ROWS = 120
@@ -65,6 +65,7 @@ class OfAModel:
         result = self.train(self.preset, output, f"data.train={self.train_file}", "data.kind=auto", "objective.name=classification",
                             "max_steps=4", *self.settings, *overrides)
         self.assertEqual(result.returncode, code, result.stderr)
+        self.said = result.stderr
         if code == 0:
             self.assertIn("--classify", result.stderr)  # how to try it
         return output
@@ -122,6 +123,7 @@ class OfAModel:
     @unittest.skipUnless(PYTHON, "needs transformers and peft")
     def test_an_adapter_with_its_head(self):
         output = self.run_steps("lora", *self.adapter)
+        self.assertIn("the head begins anew, with 3 classes: bake, grill, other", self.said)
         config = json.loads((output / "adapter_config.json").read_text())
         self.assertEqual(config["task_type"], "SEQ_CLS")
         self.assertEqual(config["modules_to_save"], [self.head])
@@ -136,6 +138,25 @@ class OfAModel:
         self.assert_same_probabilities(found, there["outputs"], labels)
         on = self.run_steps("further_lora", *self.adapter, f"lora.adapter={output}")
         self.assertLess(rows_of(on)[0]["loss"], rows_of(output)[0]["loss"])
+        self.assertIn(f"the head is that of the adapter {output}, with 3 classes: bake, grill, other", self.said)
+        for names in ("[grill, bake, other]", "[bake, grill, toast]", "[bake, other]"):
+            result = self.train(self.preset, self.scratch / "others", f"data.train={self.train_file}", "data.kind=auto", "objective.name=classification",
+                                *self.settings, *self.adapter, f"lora.adapter={output}", f"objective.labels={names}")
+            self.assert_refused(result, 2, "lora.adapter", "has the 3 classes bake, grill, other", "objective.labels names " + names[1:-1])
+        self.run_steps("same_labels", *self.adapter, f"lora.adapter={output}", "objective.labels=[bake, grill, other]", "max_steps=1")
+
+    def test_a_plan_has_the_head_of_the_run(self):
+        """Of a classifier that is trained further with fewer rows: its classes, which the data do not show."""
+        classes = [f"class {number}" for number in range(40)]
+        first = self.run_steps("forty", "lora=null", f"objective.labels={json.dumps(['bake', 'grill', 'other', *classes])}", "max_steps=1")
+        settings = ("lora=null", "device=cpu", f"model.path={first}")
+        output = self.run_steps("planned", *settings, "max_steps=1")
+        memory = rows_of(output, "memory")[0]
+        result = trainer("plan", "--config", ROOT / "configs" / self.preset, "--json", "data.kind=auto", "objective.name=classification", *self.settings, *settings)
+        self.assert_done(result)
+        planned = json.loads(result.stdout)["bytes"]
+        for part in ("weights", "optimizer_state"):
+            self.assertEqual(planned[part], memory[f"planned_{part}"], part)
 
     def test_any_split_gives_the_same_steps(self):
         weights = "objective.class_weights={bake: 3, other: 0.5}"

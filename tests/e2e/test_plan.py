@@ -101,6 +101,30 @@ class Plan(EndToEnd):
         plan = self.plan("qwen3_0_6b_lora_8gb.yaml", "--gpus", "24,1", "lora.r=8")
         self.assertEqual([gpu["fits"] for gpu in plan["gpus"]], [True, False])
 
+    def card_with(self, card, **keys):
+        """A model's card in a folder, with other keys."""
+        with tempfile.TemporaryDirectory() as folder:
+            config = json.loads((ROOT / "configs" / "models" / f"{card}.json").read_text())
+            pathlib.Path(folder, "config.json").write_text(json.dumps({**config, **keys}))
+            yield folder
+
+    def test_the_head_of_a_classifier(self):
+        names = [f"class {number}" for number in range(3000)]
+        settings = "objective.name=classification", "data.kind=auto", "lora={}"
+        named = self.plan("tiny_qwen.yaml", "model.path=qwen2.5-0.5b", f"objective.labels={json.dumps(names)}", *settings)
+        for folder in self.card_with("qwen2.5-0.5b", architectures=["Qwen2ForSequenceClassification"], id2label=dict(enumerate(names))):
+            own = self.plan("tiny_qwen.yaml", f"model.path={folder}", *settings)
+        two = self.plan("tiny_qwen.yaml", "model.path=qwen2.5-0.5b", *settings)
+        self.assertEqual(own["bytes"], named["bytes"])
+        self.assertGreater(own["total"], two["total"] + 2998 * 896 * 4)
+
+    def test_an_encoder_alone_stays_one(self):
+        settings = "objective.name=classification", "data.kind=auto", "objective.labels=[a, b, c]"
+        asked = self.plan("tiny_t5.yaml", "model.path=flan-t5-small", "model.encoder_only=true", *settings)
+        for folder in self.card_with("flan-t5-small", architectures=["T5EncoderModel"], id2label={0: "a", 1: "b", 2: "c"}, problem_type="single_label_classification"):
+            found = self.plan("tiny_t5.yaml", f"model.path={folder}", *settings)
+        self.assertEqual(found["bytes"], asked["bytes"])
+
     def test_search_and_gpus(self):
         plan = self.plan("qwen3_0_6b_lora_8gb.yaml", "--search", "--gpus", "1GB,24GB")
         totals = {(row["batch_size"], row["recompute_blocks"]): row["total"] for row in plan["search"]}

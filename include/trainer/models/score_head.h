@@ -20,6 +20,8 @@ struct ScoreHeadSpec {
   uint64_t seed = 0;                 // of the values of a head that a model gets anew
 
   int64_t outputs() const { return static_cast<int64_t>(labels.size()); }
+  // false: the names are Transformers' own, of outputs that nobody has named.
+  bool is_named() const { return !labels.empty() && labels.front() != "LABEL_0"; }
 };
 
 // Returns the head that config.json describes: that of an architecture ...ForSequenceClassification,
