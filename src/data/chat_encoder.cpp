@@ -153,22 +153,8 @@ std::vector<EncodedSample> ChatEncoder::encode(const ReadRow& row) const {
   }
   const ChatTokens chat =
       tokenize_chat(*template_, tokenizer_, row.conversation, config_.loss_on, config_.learn_reasoning);
-  const size_t size = chat.ids.size(), kept = std::min(size, static_cast<size_t>(config_.max_length));
-  const size_t first = config_.truncation_side == TruncationSide::left ? size - kept : 0;
-  EncodedSample encoded;
-  encoded.dropped = kept < size && config_.long_samples == LongSamples::drop;
+  EncodedSample encoded = encode_marked(chat.ids, chat.learn, chat.weights, config_);
   mark_answers(row.conversation, encoded);
-  for (size_t i = 0; i < size; i++) {
-    const bool learn = chat.learn[i];
-    if (i < first || i >= first + kept) {
-      (learn ? encoded.target_lost : encoded.input_lost)++;
-      continue;
-    }
-    encoded.sample.input_ids.push_back(chat.ids[i]);
-    encoded.sample.labels.push_back(learn ? chat.ids[i] : kIgnore);
-    if (!chat.weights.empty()) encoded.sample.weights.push_back(chat.weights[i]);
-    (learn ? encoded.target_tokens : encoded.input_tokens)++;
-  }
   std::vector<EncodedSample> samples{std::move(encoded)};
   weigh(samples, row.weight);
   return samples;

@@ -116,6 +116,25 @@ void weigh(std::vector<EncodedSample>& samples, float weight) {
   }
 }
 
+EncodedSample encode_marked(const std::vector<int32_t>& ids, const std::vector<bool>& learn,
+                            const std::vector<float>& weights, const DataConfig& config) {
+  const size_t kept = std::min(ids.size(), static_cast<size_t>(config.max_length));
+  const size_t first = config.truncation_side == TruncationSide::left ? ids.size() - kept : 0;
+  EncodedSample encoded;
+  encoded.dropped = kept < ids.size() && config.long_samples == LongSamples::drop;
+  for (size_t i = 0; i < ids.size(); i++) {
+    if (i < first || i >= first + kept) {
+      (learn[i] ? encoded.target_lost : encoded.input_lost)++;
+      continue;
+    }
+    encoded.sample.input_ids.push_back(ids[i]);
+    encoded.sample.labels.push_back(learn[i] ? ids[i] : kIgnore);
+    if (!weights.empty()) encoded.sample.weights.push_back(weights[i]);
+    (learn[i] ? encoded.target_tokens : encoded.input_tokens)++;
+  }
+  return encoded;
+}
+
 std::vector<EncodedSample> encode_samples(std::string_view input, std::string_view target, DataKind kind,
                                           const DataConfig& config, const Tokenizer& tokenizer) {
   std::vector<EncodedSample> samples;

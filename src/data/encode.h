@@ -32,6 +32,11 @@ int64_t truncate_keeping_eos(std::vector<int32_t>& ids, int64_t max_length, std:
 // Multiplies the weights of all labels. With 0, they are no longer learned.
 void weigh(std::vector<EncodedSample>& samples, float weight);
 
+// Returns a decoder's sample of ids of which some are learned. `weights`: one for each id; empty: all are 1.
+// What lies beyond max_length is left out at data.truncation_side, without regard to end tokens.
+EncodedSample encode_marked(const std::vector<int32_t>& ids, const std::vector<bool>& learn,
+                            const std::vector<float>& weights, const DataConfig& config);
+
 // Returns the samples of a row's texts. Samples that are too long are truncated at data.truncation_side,
 // marked as dropped, or (running text) split into several samples.
 //

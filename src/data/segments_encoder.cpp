@@ -59,27 +59,15 @@ ReadRow SegmentsEncoder::read(const RowParser& row) const {
 
 std::vector<EncodedSample> SegmentsEncoder::encode(const ReadRow& row) const {
   std::vector<int32_t> ids;
+  std::vector<bool> learn;
   std::vector<float> weights;
   for (const ReadRow& piece : row.sides) {
     const std::vector<int32_t> more = tokenizer_.encode(piece.texts.input, /*add_special_tokens=*/false);
     ids.insert(ids.end(), more.begin(), more.end());
+    learn.resize(ids.size(), piece.weight > 0);
     weights.resize(ids.size(), piece.weight);
   }
-  const size_t kept = std::min(ids.size(), static_cast<size_t>(config_.max_length));
-  const size_t first = config_.truncation_side == TruncationSide::left ? ids.size() - kept : 0;
-  EncodedSample encoded;
-  encoded.dropped = kept < ids.size() && config_.long_samples == LongSamples::drop;
-  for (size_t i = 0; i < ids.size(); i++) {
-    const bool learn = weights[i] > 0;
-    if (i < first || i >= first + kept) {
-      (learn ? encoded.target_lost : encoded.input_lost)++;
-      continue;
-    }
-    encoded.sample.input_ids.push_back(ids[i]);
-    encoded.sample.labels.push_back(learn ? ids[i] : kIgnore);
-    encoded.sample.weights.push_back(weights[i]);
-    (learn ? encoded.target_tokens : encoded.input_tokens)++;
-  }
+  EncodedSample encoded = encode_marked(ids, learn, weights, config_);
   if (std::ranges::all_of(encoded.sample.weights, [](float weight) { return weight == 0 || weight == 1; }))
     encoded.sample.weights.clear();
   std::vector<EncodedSample> samples{std::move(encoded)};
