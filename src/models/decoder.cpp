@@ -318,7 +318,7 @@ DecoderPass Decoder::start(const ForwardContext& context, const MicroBatch& batc
 at::Tensor Decoder::supervised_states(const MicroBatch& batch, const ForwardContext& context) const {
   at::Tensor embedded = embed(batch.input_ids);
   DecoderPass pass = start(context, batch, embedded);
-  if (context.training && context.embedding_noise > 0) embedded = noisy(embedded, batch, pass.rows, context);
+  embedded = noisy(embedded, batch, pass.rows, context);
   LayerExtras extras(c_, body_, batch.input_ids, embedded, pass);
   ResidualStream h(embedded);
   for (size_t i = 0; i < body_.layers.size(); i++) {

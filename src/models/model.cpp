@@ -22,6 +22,7 @@ at::Tensor Generation::add(const MicroBatch& /*prompts*/, int64_t /*start_token*
 
 at::Tensor noisy(const at::Tensor& embedded, const MicroBatch& batch, const at::Tensor& row_keys,
                  const ForwardContext& context) {
+  if (!context.training || context.embedding_noise <= 0) return embedded;
   const at::Device device = embedded.device();
   Upload upload(device);
   const at::Tensor sizes =

@@ -270,8 +270,8 @@ Encoded T5::encode(const MicroBatch& batch, const ForwardContext& context, int64
   } else {
     pass.lengths = batch.input_lengths;
   }
-  at::Tensor embedded = encoder_embed_.forward(batch.input_ids, dtype());
-  if (context.training && context.embedding_noise > 0) embedded = noisy(embedded, batch, pass.rows, context);
+  const at::Tensor embedded =
+      noisy(encoder_embed_.forward(batch.input_ids, dtype()), batch, pass.rows, context);
   return {encoder_.forward(embedded, std::nullopt, pass, recompute), pass.rows};
 }
 

@@ -60,8 +60,8 @@ at::Tensor T5Encoder::supervised_states(const MicroBatch& batch, const ForwardCo
   pass.dropout = context.training ? c_.dropout : 0.0;
   pass.rows = row_keys(batch.slots, batch.input_ids.size(1));
   pass.lengths = batch.input_lengths;
-  const at::Tensor states = encoder_.forward(embed_.forward(batch.input_ids, dtype()), std::nullopt, pass,
-                                             context.recompute_blocks);
+  const at::Tensor embedded = noisy(embed_.forward(batch.input_ids, dtype()), batch, pass.rows, context);
+  const at::Tensor states = encoder_.forward(embedded, std::nullopt, pass, context.recompute_blocks);
   const at::Tensor keys = pass.rows.flatten().index_select(0, batch.supervised_rows);
   const at::Tensor chosen =
       pools_ ? mean_over_texts(states, batch) : states.flatten(0, 1).index_select(0, batch.supervised_rows);

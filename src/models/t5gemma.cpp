@@ -213,7 +213,8 @@ T5GemmaEncoded T5Gemma::encode(const MicroBatch& batch, const ForwardContext& co
       batch.packed ? batch.packed->positions : at::arange(batch.input_ids.size(1), batch.input_ids.options()),
       embedded.options());
   group_sources(pass, batch, embedded, sources);
-  const at::Tensor states = encoder_.forward(embedded, std::nullopt, pass, recompute);
+  const at::Tensor states =
+      encoder_.forward(noisy(embedded, batch, pass.rows, context), std::nullopt, pass, recompute);
   return {encoder_.finish(states, pass.rows, pass), pass.rows};
 }
 

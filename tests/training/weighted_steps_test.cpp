@@ -103,7 +103,7 @@ TEST_P(TaughtSteps, DependOnEachOfTheseAndNotOnChance) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, TaughtSteps, testing::Values("t5_v1_1", "qwen2"));
+INSTANTIATE_TEST_SUITE_P(Models, TaughtSteps, testing::Values("t5_v1_1", "qwen2", "t5gemma"));
 INSTANTIATE_TEST_SUITE_P(Models, WeightedSteps, testing::Values("t5_v1_1", "qwen2"));
 
 }  // namespace

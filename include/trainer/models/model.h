@@ -119,8 +119,8 @@ class Model : public Module {
   at::ScalarType dtype_ = at::kFloat;
 };
 
-// Returns the embedded inputs of a batch with the noise that ForwardContext::embedding_noise asks for.
-// row_keys: of its tokens (src/ops/dropout.h).
+// Returns the embedded inputs of a batch, in training with the noise that ForwardContext::embedding_noise
+// asks for. row_keys: of its tokens (src/ops/dropout.h).
 at::Tensor noisy(const at::Tensor& embedded, const MicroBatch& batch, const at::Tensor& row_keys,
                  const ForwardContext& context);
 
