@@ -10,6 +10,8 @@ namespace {
 // The name of the divergence from a teacher in the metrics.
 constexpr const char* kTeacher = "teacher_kl";
 
+// Also of the labels of whole texts: the head knows whether they are classes or numbers
+// (src/nn/score_head.h).
 class CrossEntropy : public Objective {
  public:
   explicit CrossEntropy(const Config& config) : training_(config.training), objective_(config.objective) {}
@@ -61,27 +63,6 @@ class CrossEntropy : public Objective {
   ObjectiveConfig objective_;
 };
 
-// The mean loss of the texts' labels, by their weights. The head knows whether they are classes or numbers
-// (src/nn/score_head.h).
-class OfLabels : public Objective {
- public:
-  explicit OfLabels(const TrainingConfig& config) : label_smoothing_(config.label_smoothing) {}
-
-  LossOptions options(Pass pass) const override {
-    return {.label_smoothing = pass == Pass::training ? label_smoothing_ : 0.0};
-  }
-  double normaliser(std::span<const Sample> samples, bool encoder_decoder) const override {
-    double sum = 0;
-    for (const Sample& sample : samples) sum += supervised_weight(sample, encoder_decoder);
-    return sum;
-  }
-  std::vector<Term> terms(Pass) const override { return {{"loss"}}; }
-  std::vector<at::Tensor> sums(const LossSum& out, Pass) const override { return {out.loss}; }
-
- private:
-  double label_smoothing_;
-};
-
 // What a step of answers (answers.h) computes of each token: its log-probability. The loss of a row is not a
 // sum of its tokens' losses, and is reported by AnswersLoss.
 class OfAnswers : public Objective {
@@ -124,8 +105,6 @@ Means means_of(const Objective& objective, Pass pass, const std::vector<double>&
 
 std::unique_ptr<Objective> make_objective(const Config& config) {
   if (config.objective.compares()) return std::make_unique<OfAnswers>(config.objective);
-  if (config.objective.classifies() || config.objective.embeds())
-    return std::make_unique<OfLabels>(config.training);
   return std::make_unique<CrossEntropy>(config);
 }
 

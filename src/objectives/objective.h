@@ -74,7 +74,7 @@ inline double mean_of(double sum, double normaliser) { return normaliser > 0 ? s
 
 // The objective of a run. Cross-entropy: the mean of the supervised tokens' losses, by their weights, with
 // training.label_smoothing, z_loss and focal_gamma, and of distill the divergence from a teacher; the loss of
-// an evaluation is without all of them. Of labels of whole texts: the mean of their losses.
+// an evaluation is without all of them. Of labels of whole texts it is the mean of theirs.
 std::unique_ptr<Objective> make_objective(const Config& config);
 
 }  // namespace trainer
