@@ -48,11 +48,11 @@ std::string text_field(const std::vector<std::string>& names, RowScore score) {
   return "";
 }
 
+// "01" and "-0" are names: a class that is called 1 would not be theirs.
 std::optional<int64_t> whole_number(const std::string& text) {
   int64_t value = 0;
-  const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, value);
-  return error == std::errc() && rest == end ? std::optional(value) : std::nullopt;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return std::to_string(value) == text ? std::optional(value) : std::nullopt;
 }
 
 std::optional<float> real_number(const std::string& text) {

@@ -65,6 +65,29 @@ TEST_F(LabelsData, WholeNumbersAreTheOutputsThatTheyName) {
   EXPECT_EQ(flags.labels().classes, (std::vector<std::string>{"false", "true"}));
 }
 
+// Each of them is the class of its row, whatever number it looks like.
+TEST_F(LabelsData, NumbersInAnotherFormAreNames) {
+  for (const auto& [first, second] : std::vector<std::pair<std::string, std::string>>{
+           {"01", "10"}, {"1.0", "2.0"}, {"-0", "1"}, {"+1", "2"}, {"02", "3"}, {"0", "one"}}) {
+    const Dataset rows = data(concat("{\"text\": \"one\", \"label\": \"", second,
+                                     "\"}\n{\"text\": \"two\", \"label\": \"", first, "\"}"),
+                              false);
+    EXPECT_EQ(rows.labels().classes, (std::vector<std::string>{first, second}));
+    EXPECT_EQ(rows.sample(0).labels.back(), 1) << second;
+    EXPECT_EQ(rows.sample(1).labels.back(), 0) << first;
+  }
+  const Dataset table = open(write("table.csv", "text,label\none,07\ntwo,12\n"), false);
+  EXPECT_EQ(table.labels().classes, (std::vector<std::string>{"07", "12"}));
+}
+
+TEST_F(LabelsData, NumbersBelowZeroAreInTheirOrder) {
+  const Dataset rows = data(
+      "{\"text\": \"one\", \"label\": 10}\n{\"text\": \"one\", \"label\": -2}\n"
+      "{\"text\": \"one\", \"label\": -10}",
+      false);
+  EXPECT_EQ(rows.labels().classes, (std::vector<std::string>{"-10", "-2", "10"}));
+}
+
 TEST_F(LabelsData, WeightsOfClassesAreThoseOfTheirRows) {
   config_.objective.class_weights = {{"sour", 4.0}};
   config_.objective.balance_classes = true;
