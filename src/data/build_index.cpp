@@ -43,8 +43,6 @@ struct Batch {
 // Returns whether the ids say all of the sample.
 bool all_learned(const Sample& sample) { return sample.weights.empty() && sample.labels == sample.input_ids; }
 
-uint64_t hash_of(const std::string& text) { return XXH3_64bits(text.data(), text.size()); }
-
 class Builder {
  public:
   Builder(const RowFile& file, const RowEncoder& encoder, const Survey& empty, const IndexOptions& options)
@@ -259,6 +257,8 @@ class Builder {
 };
 
 }  // namespace
+
+uint64_t hash_of(const std::string& text) { return XXH3_64bits(text.data(), text.size()); }
 
 bool RowChoice::takes(uint64_t content) const {
   if (part == Part::all) return true;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
 
 #include "data/row_encoder.h"
 #include "data/row_file.h"
@@ -11,6 +12,8 @@
 #include "data/survey.h"
 
 namespace trainer {
+
+uint64_t hash_of(const std::string& text);
 
 // The choice of the rows of a file that belong to a data set.
 struct RowChoice {

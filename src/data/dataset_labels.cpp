@@ -34,10 +34,10 @@ std::vector<double> weights_of(const ObjectiveConfig& objective, const LabelCoun
 
 }  // namespace
 
-void Dataset::State::settle_labels(const std::vector<RowFile>& files) {
+void Dataset::State::settle_labels(const std::vector<RowFile>& files, const RowChoice& choice) {
   auto* labelled = dynamic_cast<LabelEncoder*>(encoder.get());
   if (labelled == nullptr) return;
-  label_counts = labelled->settle(files);
+  label_counts = labelled->settle(files, choice, num_workers);
   if (labelled->labels().weights.empty()) labelled->set_weights(weights_of(objective, *label_counts));
   labels = labelled->labels();
 }

@@ -45,7 +45,7 @@ void Dataset::State::open(const std::vector<DataSource>& sources, const RowChoic
   std::vector<RowFile> files;
   for (const fs::path& path : paths) files.push_back(RowFile::open(unpacked(path, cache, used), path));
   if (!encoder) make_encoder(files);
-  settle_labels(files);
+  settle_labels(files, choice);
   sides = encoder->sides();
   take_a_look(files, choice);
   auto file = files.begin();

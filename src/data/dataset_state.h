@@ -74,7 +74,7 @@ struct Dataset::State {
   void open(const std::vector<DataSource>& sources, const RowChoice& choice);
   void make_encoder(const std::vector<RowFile>& files);
   // Of kind classification: finds the classes, and what each weighs.
-  void settle_labels(const std::vector<RowFile>& files);
+  void settle_labels(const std::vector<RowFile>& files, const RowChoice& choice);
   // Throws DataError if all rows have the same label.
   void check_labels() const;
   void take_a_look(const std::vector<RowFile>& files, const RowChoice& choice) const;

@@ -14,8 +14,8 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
-#include "base/progress.h"
 #include "base/text.h"
+#include "data/count_labels.h"
 
 namespace trainer {
 namespace {
@@ -322,32 +322,14 @@ std::vector<std::string> LabelEncoder::labels_of(const RowParser& row) const {
   return labels;
 }
 
-LabelCounts LabelEncoder::settle(const std::vector<RowFile>& files) {
-  const Progress shown("reading the labels");
-  LabelCounts found;
-  std::map<std::string, int64_t> counts;
-  RowParser parser;
-  for (const RowFile& file : files) {
-    const std::shared_ptr<const MappedFile> held = file.map();
-    RowScanner scanner(file);
-    for (RowSpan row; scanner.next(row);) {
-      std::vector<std::string> labels;
-      try {
-        file.parse(parser, row);
-        labels = labels_of(parser);
-      } catch (const DataError&) {
-        continue;  // it is reported with all bad rows
-      }
-      for (const std::string& label : labels) {
-        if (found.rows++ == 0) found.first = label;
-        found.all_equal = found.all_equal && label == found.first;
-        if (config_.labels.score != RowScore::number) counts[label]++;
-      }
-    }
-  }
-  if (config_.labels.classes.empty()) config_.labels.classes = classes_of(counts);
-  for (const std::string& name : config_.labels.classes) found.classes.emplace_back(name, counts[name]);
-  return found;
+LabelCounts LabelEncoder::settle(const std::vector<RowFile>& files, const RowChoice& choice,
+                                 int64_t num_workers) {
+  CountedLabels found = count_labels(*this, files, choice, num_workers);
+  if (config_.labels.classes.empty()) config_.labels.classes = classes_of(found.counts);
+  LabelCounts settled{{}, found.labels, found.all_equal, found.first};
+  for (const std::string& name : config_.labels.classes)
+    settled.classes.emplace_back(name, found.counts[name]);
+  return settled;
 }
 
 std::unique_ptr<LabelEncoder> make_label_encoder(const DataConfig& config, const std::string& model,

@@ -27,6 +27,8 @@ int32_t label_of_number(float number);
 EncodedSample encode_scored(std::vector<int32_t> ids, const DataConfig& config, const Tokenizer& tokenizer,
                             bool encoder_decoder);
 
+struct RowChoice;  // build_index.h
+
 // What the labels of rows are, from a pass over all of them.
 struct LabelCounts {
   std::vector<std::pair<std::string, int64_t>> classes;  // in the order of the head's outputs
@@ -57,15 +59,16 @@ class LabelEncoder : public RowEncoder {
   std::string target_field() const override { return fields_.target; }
 
   // Reads the labels of all rows of the files; of those that cannot be used, only build_index() tells. If the
-  // classes are not known, they become those that are found. Throws DataError for classes that are not known.
-  LabelCounts settle(const std::vector<RowFile>& files);
+  // classes are not known, they become those that are found. What is counted is of the choice.
+  LabelCounts settle(const std::vector<RowFile>& files, const RowChoice& choice, int64_t num_workers);
+  // Returns the label of a row, or a tag for each word. Throws DataError.
+  std::vector<std::string> labels_of(const RowParser& row) const;
   const RowLabels& labels() const { return config_.labels; }
   void set_weights(std::vector<double> weights) { config_.labels.weights = std::move(weights); }
 
  private:
   std::optional<std::string> label_text(const RowParser& row) const;
   std::string label_in(const nlohmann::ordered_json& value) const;
-  std::vector<std::string> labels_of(const RowParser& row) const;  // one, or a tag for each word
   ReadRow read_words(const RowParser& row) const;
   std::vector<EncodedSample> encode_words(const ReadRow& row) const;
   void weigh_classes(Sample& sample) const;

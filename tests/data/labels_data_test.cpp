@@ -88,6 +88,41 @@ TEST_F(LabelsData, NumbersBelowZeroAreInTheirOrder) {
   EXPECT_EQ(rows.labels().classes, (std::vector<std::string>{"-10", "-2", "10"}));
 }
 
+// Classes weigh what they weigh in training. All are known, so that an evaluation has no other ones.
+TEST_F(LabelsData, RowsThatAreHeldOutAreNotCounted) {
+  std::string rows;
+  for (int row = 0; row < 2000; row++)
+    rows += concat("{\"text\": \"", row, "\", \"label\": \"", row % 4 == 0 ? "rare" : "usual", "\"}\n");
+  config_.data.train = {write("data.jsonl", rows)};
+  config_.data.eval.held_out = 0.25;
+  config_.objective.balance_classes = true;
+  for (const int64_t workers : {1, 3}) {
+    config_.training.num_workers = workers;
+    const Dataset train = Dataset::open_train(config_, decoder_, false);
+    const auto& counts = train.report().labels;
+    EXPECT_EQ(counts.at(0).second + counts.at(1).second, train.size());
+    const auto rare =
+        static_cast<float>(static_cast<double>(train.size()) / static_cast<double>(2 * counts.at(0).second));
+    int64_t row = 0;
+    while (train.sample(row).labels.back() != 0) row++;
+    EXPECT_EQ(train.sample(row).weights.back(), rare);
+    const Dataset eval = Dataset::open_eval(config_, decoder_, false);
+    EXPECT_EQ(eval.report().labels.at(0).second + eval.report().labels.at(1).second, eval.size());
+  }
+}
+
+TEST_F(LabelsData, AClassOfRowsThatAreHeldOutIsKnown) {
+  std::string rows;
+  for (int row = 0; row < 40; row++)
+    rows += concat("{\"text\": \"", row, "\", \"label\": \"class ", row % 20, "\"}\n");
+  config_.data.train = {write("data.jsonl", rows)};
+  config_.data.eval.held_out = 0.5;
+  const Dataset train = Dataset::open_train(config_, decoder_, false);
+  EXPECT_EQ(train.labels().classes.size(), 20u);
+  config_.data.labels = train.labels();
+  EXPECT_GT(Dataset::open_eval(config_, decoder_, false).size(), 0);
+}
+
 TEST_F(LabelsData, WeightsOfClassesAreThoseOfTheirRows) {
   config_.objective.class_weights = {{"sour", 4.0}};
   config_.objective.balance_classes = true;
