@@ -21,7 +21,7 @@
 #include "data/stored_logits.h"
 #include "run/fixed_settings.h"
 #include "run/run_model.h"
-#include "training/evaluate_answers.h"
+#include "training/evaluation_splits.h"
 #include "training/teacher_pass.h"
 
 namespace trainer {

@@ -22,26 +22,6 @@ MicroBatch laid_out(const AnswersPass& pass, const EffectiveBatch& batch, const 
   return collate(batch, slots, collate_options(pass.config, pass.model), pass.device);
 }
 
-std::vector<double> sums_of_split(const AnswersPass& pass, const EffectiveBatch& batch,
-                                  const MicroBatchSplit& split, PassProgress& at) {
-  std::vector<double> sums(batch.samples.size(), 0.0);
-  at = {0, "forward"};
-  for (; at.micro_batch < split.micro_batches.size(); at.micro_batch++) {
-    if (pass.before_each) pass.before_each();
-    std::vector<int64_t> slots = split.micro_batches[at.micro_batch];
-    if (pass.wanted) std::erase_if(slots, [&](int64_t slot) { return !pass.wanted(slot); });
-    if (slots.empty()) continue;
-    MicroBatch micro = laid_out(pass, batch, slots);
-    if (micro.supervised_labels.numel() == 0) continue;
-    micro.supervised_weights.reset();
-    const LossSum out = pass.model.loss(micro, pass.context, {.log_probabilities = true});
-    const std::vector<double> found =
-        sums_of_answers(batch, slots, out.log_probabilities, split.encoder_decoder, pass.of);
-    for (size_t i = 0; i < slots.size(); i++) sums[static_cast<size_t>(slots[i])] = found[i];
-  }
-  return sums;
-}
-
 }  // namespace
 
 std::vector<double> sums_of_answers(const EffectiveBatch& batch, const std::vector<int64_t>& slots,
@@ -99,20 +79,31 @@ EffectiveBatch with_other_answers(const EffectiveBatch& batch, const Sample& las
   return others;
 }
 
+std::vector<double> sums_of_split(const AnswersPass& pass, const EffectiveBatch& batch,
+                                  const MicroBatchSplit& split, PassProgress& at) {
+  std::vector<double> sums(batch.samples.size(), 0.0);
+  at = {0, "forward"};
+  for (; at.micro_batch < split.micro_batches.size(); at.micro_batch++) {
+    if (pass.before_each) pass.before_each();
+    std::vector<int64_t> slots = split.micro_batches[at.micro_batch];
+    if (pass.wanted) std::erase_if(slots, [&](int64_t slot) { return !pass.wanted(slot); });
+    if (slots.empty()) continue;
+    MicroBatch micro = laid_out(pass, batch, slots);
+    if (micro.supervised_labels.numel() == 0) continue;
+    micro.supervised_weights.reset();
+    const LossSum out = pass.model.loss(micro, pass.context, {.log_probabilities = true});
+    const std::vector<double> found =
+        sums_of_answers(batch, slots, out.log_probabilities, split.encoder_decoder, pass.of);
+    for (size_t i = 0; i < slots.size(); i++) sums[static_cast<size_t>(slots[i])] = found[i];
+  }
+  return sums;
+}
+
 std::vector<double> sums_by_slot(const AnswersPass& pass, const EffectiveBatch& batch, MicroBatchSplit& split,
                                  BatchBudget& budget, OomRecovery& recovery) {
   const at::NoGradGuard no_grad;
-  std::vector<double> sums;
-  PassProgress at;
-  OomLoop attempts = recovery.passes(batch, split, budget, at);
-  while (attempts.next()) {
-    try {
-      sums = sums_of_split(pass, batch, split, at);
-    } catch (const std::exception& error) {
-      attempts.failed(error);
-    }
-  }
-  return sums;
+  return run_split(recovery, batch, split, budget,
+                   [&](PassProgress& at) { return sums_of_split(pass, batch, split, at); });
 }
 
 }  // namespace trainer

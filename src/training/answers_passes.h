@@ -58,8 +58,11 @@ struct AnswersPass {
   SumOf of = SumOf::answer;
 };
 
-// Returns sums_of_answers() by slot, with 0 for those that are not wanted or another rank's. When out of
-// memory it starts again with a smaller split, as a step does. On `meta` all are 0.
+// Returns sums_of_answers() by slot, with 0 for those that are not wanted or another rank's. On `meta` all
+// are 0.
+std::vector<double> sums_of_split(const AnswersPass& pass, const EffectiveBatch& batch,
+                                  const MicroBatchSplit& split, PassProgress& at);
+// The same without gradients. When out of memory it starts again with a smaller split, as a step does.
 std::vector<double> sums_by_slot(const AnswersPass& pass, const EffectiveBatch& batch, MicroBatchSplit& split,
                                  BatchBudget& budget, OomRecovery& recovery);
 

@@ -1,7 +1,6 @@
 #include "trainer/training/evaluate.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -15,7 +14,7 @@
 #include "objectives/objective.h"
 #include "training/evaluate_answers.h"
 #include "training/evaluate_labels.h"
-#include "training/oom_recovery.h"
+#include "training/evaluation_splits.h"
 #include "training/placement.h"
 
 namespace trainer {
@@ -38,29 +37,6 @@ void settle_packing(Config& config, const Model& model, at::DeviceType device) {
   if (!model.packs()) config.data.packing = false;
   const bool packs = device == at::kCPU || model.packs_on_gpu();
   if (config.data.packing.is_automatic() && !packs) config.data.packing = false;
-}
-
-StepLoader::NextIndices groups_of(int64_t begin, int64_t end, int64_t size) {
-  return [end, size, first = begin]() mutable {
-    std::vector<int64_t> indices(static_cast<size_t>(std::min(size, end - first)));
-    std::iota(indices.begin(), indices.end(), first);
-    first += static_cast<int64_t>(indices.size());
-    return indices;
-  };
-}
-
-namespace {
-
-constexpr const char* kAdvice =
-    "What helps: a larger memory.limit, if the device has it; shorter samples (data.max_source_length and "
-    "data.max_target_length, for decoders data.max_length).";
-
-}  // namespace
-
-OomRecovery recovery_of_evaluation(const Config& config, at::Device device,
-                                   const RecoveryListener& listener) {
-  return OomRecovery({config.recovery, device, "evaluation", /*clean_up=*/[] {},
-                      /*explain=*/[device] { return memory_table(device, kAdvice); }, listener});
 }
 
 namespace {
@@ -112,11 +88,8 @@ ShareOfEvaluation evaluate_share(const Model& model, const Dataset& dataset, con
                                  const Share& share) {
   at::NoGradGuard no_grad;
   ShareOfEvaluation result;
-  const int64_t batch_size = config.eval_batch_size(),
-                group = batch_size * 16;  // sorted by length within a group
-  MicroBatchSplit split;
-  split.encoder_decoder = model.encoder_decoder();
-  split.limits = cut_limits(config, split.encoder_decoder, batch_size);
+  const int64_t group = 16 * config.eval_batch_size();  // sorted by length within a group
+  EvaluationSplits splits(model, config, device, budget, listener);
   EvaluationPasses passes(model, config, objective, device, between);
   std::vector<TermSums> groups;  // read after all were launched
   Progress shown("samples", dataset.size());
@@ -126,20 +99,10 @@ ShareOfEvaluation evaluate_share(const Model& model, const Dataset& dataset, con
     const EffectiveBatch batch = loader.next();
     result.samples += static_cast<int64_t>(batch.samples.size());
     result.supervised_tokens += batch.supervised_tokens;
-    result.normaliser += objective.normaliser(batch.samples, split.encoder_decoder);
-    OomRecovery recovery = recovery_of_evaluation(config, device, listener);
-    split.limits.halvings = budget.halvings;
-    split_by_limits(batch, split);
-    PassProgress at;
-    OomLoop attempts = recovery.passes(batch, split, budget, at);
-    while (attempts.next()) {
-      try {
-        groups.push_back(passes.run(batch, split, at, shown, first, share.of));
-      } catch (const std::exception& error) {
-        attempts.failed(error);
-      }
-    }
-    if (recovery.retries() == 0) budget.succeeded(config.recovery.grow_after);
+    result.normaliser += objective.normaliser(batch.samples, model.encoder_decoder());
+    groups.push_back(splits.run(batch, [&](const MicroBatchSplit& split, PassProgress& at) {
+      return passes.run(batch, split, at, shown, first, share.of);
+    }));
   }
   recovery_of_evaluation(config, device, listener).repeat("evaluation", [&] {
     result.sums.assign(objective.terms(Pass::evaluation).size(), 0.0);

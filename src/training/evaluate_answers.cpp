@@ -4,12 +4,15 @@
 #include <optional>
 #include <utility>
 
+#include <ATen/core/grad_mode.h>
+
 #include "trainer/base/error.h"
 
 #include "adapters/adapter_off.h"
 #include "base/progress.h"
 #include "objectives/answers.h"
 #include "training/answers_passes.h"
+#include "training/evaluation_splits.h"
 #include "training/placement.h"
 
 namespace trainer {
@@ -51,25 +54,20 @@ RowsOfData rows_of_data(const Dataset& dataset, const Config& config) {
 class Groups {
  public:
   explicit Groups(const DatasetPass& pass)
-      : pass_(pass), of_batch_{pass.model, pass.config, pass.device, {}, {}, pass.between, pass.of} {
-    split_.encoder_decoder = pass.model.encoder_decoder();
-    split_.limits = cut_limits(pass.config, split_.encoder_decoder, pass.config.eval_batch_size());
-  }
+      : pass_{pass.model, pass.config, pass.device, {}, {}, pass.between, pass.of},
+        splits_(pass.model, pass.config, pass.device, pass.budget, pass.listener) {}
 
   // Returns what each slot of this rank's share gives.
   std::vector<double> sums(const EffectiveBatch& batch) {
-    OomRecovery recovery = recovery_of_evaluation(pass_.config, pass_.device, pass_.listener);
-    split_.limits.halvings = pass_.budget.halvings;
-    split_by_limits(batch, split_);
-    std::vector<double> found = sums_by_slot(of_batch_, batch, split_, pass_.budget, recovery);
-    if (recovery.retries() == 0) pass_.budget.succeeded(pass_.config.recovery.grow_after);
-    return found;
+    const at::NoGradGuard no_grad;
+    return splits_.run(batch, [&](const MicroBatchSplit& split, PassProgress& at) {
+      return sums_of_split(pass_, batch, split, at);
+    });
   }
 
  private:
-  const DatasetPass& pass_;
-  AnswersPass of_batch_;
-  MicroBatchSplit split_;
+  AnswersPass pass_;
+  EvaluationSplits splits_;
 };
 
 }  // namespace

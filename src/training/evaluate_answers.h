@@ -6,11 +6,9 @@
 #include <span>
 #include <vector>
 
-#include "trainer/data/step_loader.h"
 #include "trainer/training/evaluate.h"
 
 #include "training/answers_passes.h"
-#include "training/oom_recovery.h"
 
 namespace trainer {
 
@@ -43,10 +41,5 @@ struct DatasetPass {
 
 // Each row with the one before it, the first one with the last: kto's other answers in an evaluation.
 std::vector<RowPair> rows_with_the_one_before(int64_t rows);
-
-// Parts of evaluate(): the indices of a data set in order, `size` at a time, and what is done when out of
-// memory.
-StepLoader::NextIndices groups_of(int64_t begin, int64_t end, int64_t size);
-OomRecovery recovery_of_evaluation(const Config& config, at::Device device, const RecoveryListener& listener);
 
 }  // namespace trainer

@@ -15,7 +15,6 @@
 #include "base/progress.h"
 #include "nn/score_head.h"
 #include "objectives/objective.h"
-#include "training/evaluate_answers.h"
 #include "training/placement.h"
 #include "training/step_of_vectors.h"
 
@@ -64,28 +63,13 @@ std::vector<std::vector<double>> of_all_ranks(const Ranks& ranks,
 
 ScorePasses::ScorePasses(const Model& model, const Config& config, at::Device device, BatchBudget& budget,
                          const RecoveryListener& listener, const std::function<void()>& between)
-    : pass_{model, config, device, {}, between}, budget_(budget), listener_(listener) {
-  split_.encoder_decoder = model.encoder_decoder();
-  split_.limits = cut_limits(config, split_.encoder_decoder, config.eval_batch_size());
-}
+    : pass_{model, config, device, {}, between}, splits_(model, config, device, budget, listener) {}
 
 std::vector<std::vector<double>> ScorePasses::scores(const EffectiveBatch& batch) {
   const at::NoGradGuard no_grad;
-  OomRecovery recovery = recovery_of_evaluation(pass_.config, pass_.device, listener_);
-  split_.limits.halvings = budget_.halvings;
-  split_by_limits(batch, split_);
-  std::vector<std::vector<double>> found;
-  PassProgress at;
-  OomLoop attempts = recovery.passes(batch, split_, budget_, at);
-  while (attempts.next()) {
-    try {
-      found = scores_of_split(pass_, batch, split_, at);
-    } catch (const std::exception& error) {
-      attempts.failed(error);
-    }
-  }
-  if (recovery.retries() == 0) budget_.succeeded(pass_.config.recovery.grow_after);
-  return found;
+  return splits_.run(batch, [&](const MicroBatchSplit& split, PassProgress& at) {
+    return scores_of_split(pass_, batch, split, at);
+  });
 }
 
 std::vector<double> probabilities_of(const std::vector<double>& outputs) {

@@ -7,7 +7,7 @@
 
 #include "trainer/training/evaluate.h"
 
-#include "training/oom_recovery.h"
+#include "training/evaluation_splits.h"
 
 namespace trainer {
 
@@ -49,9 +49,7 @@ class ScorePasses {
 
  private:
   ScorePass pass_;
-  BatchBudget& budget_;
-  const RecoveryListener& listener_;
-  MicroBatchSplit split_;
+  EvaluationSplits splits_;
 };
 
 // Returns the shares of the classes that these outputs mean (softmax).

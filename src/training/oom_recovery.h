@@ -3,8 +3,10 @@
 // nothing is left to try.
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "trainer/config/config.h"
@@ -80,6 +82,24 @@ class OomRecovery {
   OomRecoveryOptions options_;
   int64_t retries_ = 0;
 };
+
+// Returns what `work` returns, which goes over the micro-batches of the split from the first one on, in the
+// loop of OomRecovery::passes().
+template <class Work>
+auto run_split(OomRecovery& recovery, const EffectiveBatch& batch, MicroBatchSplit& split,
+               BatchBudget& budget, const Work& work) {
+  std::invoke_result_t<const Work&, PassProgress&> found{};
+  PassProgress at;
+  OomLoop attempts = recovery.passes(batch, split, budget, at);
+  while (attempts.next()) {
+    try {
+      found = work(at);
+    } catch (const std::exception& error) {
+      attempts.failed(error);
+    }
+  }
+  return found;
+}
 
 // Returns a line each for weights, gradients, optimizer state, allocated memory, peak and limit; then what to
 // change that no memory plan can weigh, cheapest first.

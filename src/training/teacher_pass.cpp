@@ -11,8 +11,7 @@
 #include "trainer/data/step_loader.h"
 
 #include "ops/linear_cross_entropy.h"
-#include "training/evaluate_answers.h"
-#include "training/oom_recovery.h"
+#include "training/evaluation_splits.h"
 
 namespace trainer {
 namespace {
@@ -60,35 +59,23 @@ LogitsOfRows TeacherPass::rows(int64_t begin, int64_t end) const {
   const bool encoder_decoder = model.encoder_decoder();
   const int64_t group = 16 * config.eval_batch_size();  // sorted by length within a group
   LogitsOfRows out{.top = top + 1};
-  MicroBatchSplit split;
-  split.encoder_decoder = encoder_decoder;
-  split.limits = cut_limits(config, encoder_decoder, config.eval_batch_size());
+  const RecoveryListener no_listener;
+  EvaluationSplits splits(model, config, device, budget, no_listener);
   StepLoader loader(dataset, groups_of(begin, end, group),
                     {config.training.num_workers, config.data.prefetch, {}});
   for (int64_t first = begin; first < end; first += group) {
     const EffectiveBatch batch = loader.next();
-    OomRecovery recovery = recovery_of_evaluation(config, device, {});
-    split.limits.halvings = budget.halvings;
-    split_by_limits(batch, split);
-    std::vector<TeacherTokens> by_slot;
-    PassProgress at;
-    OomLoop attempts = recovery.passes(batch, split, budget, at);
-    while (attempts.next()) {
-      try {
-        by_slot.assign(batch.samples.size(), TeacherTokens{.top = top + 1});
-        for (at.micro_batch = 0; at.micro_batch < split.micro_batches.size(); at.micro_batch++) {
-          if (between) between();
-          const std::vector<int64_t>& slots = split.micro_batches[at.micro_batch];
-          const MicroBatch micro = collate(batch, slots, collate_options(config, model), device);
-          if (micro.supervised_labels.numel() == 0) continue;
-          divide(likeliest(model, model.supervised_states(micro, ForwardContext()), top, vocab), batch, slots,
-                 encoder_decoder, by_slot);
-        }
-      } catch (const std::exception& error) {
-        attempts.failed(error);
+    const auto by_slot = splits.run(batch, [&](const MicroBatchSplit& split, PassProgress& at) {
+      std::vector<TeacherTokens> said(batch.samples.size(), TeacherTokens{.top = top + 1});
+      for (at.micro_batch = 0; at.micro_batch < split.micro_batches.size(); at.micro_batch++) {
+        const std::vector<int64_t>& slots = split.micro_batches[at.micro_batch];
+        const MicroBatch micro = collate(batch, slots, collate_options(config, model), device);
+        if (micro.supervised_labels.numel() == 0) continue;
+        divide(likeliest(model, model.supervised_states(micro, ForwardContext()), top, vocab), batch, slots,
+               encoder_decoder, said);
       }
-    }
-    if (recovery.retries() == 0) budget.succeeded(config.recovery.grow_after);
+      return said;
+    });
     for (size_t slot = 0; slot < batch.samples.size(); slot++)
       out.add(batch.samples[slot], by_slot[slot], encoder_decoder);
   }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 
 #include "trainer/data/dataset.h"
 #include "trainer/models/model.h"
@@ -20,7 +19,6 @@ struct TeacherPass {
   int64_t top = 0;    // tokens at a place
   int64_t vocab = 0;  // only ids below are named; the others belong to the rest
   BatchBudget& budget;
-  std::function<void()> between = {};  // called before each micro-batch; it may throw
 
   // Of the rows [begin, end), in micro-batches of eval_batch_size, and smaller ones where they do not fit.
   LogitsOfRows rows(int64_t begin, int64_t end) const;

@@ -22,15 +22,9 @@ void Trainer::prepare_vectors(const EffectiveBatch& batch, OomRecovery& recovery
   run_on_all_ranks(model_, ranks_, [&] {
     const at::NoGradGuard no_grad;
     MicroBatchSplit split = first_split(batch, nullptr);
-    PassProgress at;
-    OomLoop attempts = recovery.passes(batch, split, budgets_.training, at);
-    while (attempts.next()) {
-      try {
-        vectors = scores_of_split({model_, config_, device_, context}, batch, split, at);
-      } catch (const std::exception& error) {
-        attempts.failed(error);
-      }
-    }
+    vectors = run_split(recovery, batch, split, budgets_.training, [&](PassProgress& at) {
+      return scores_of_split({model_, config_, device_, context}, batch, split, at);
+    });
   });
   vectors_->compare(of_all_ranks(ranks_, vectors));
 }
