@@ -30,13 +30,24 @@ int64_t days_unused(const fs::path& path) {
   return (std::time(nullptr) - std::max(info.st_atim.tv_sec, info.st_mtim.tv_sec)) / (24 * 60 * 60);
 }
 
+constexpr int64_t kMostDays = 90;
+
+// Of the file that was used last.
+int64_t days_all_unused(const fs::path& folder) {
+  int64_t days = days_unused(folder);
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
+    days = std::min(days, days_unused(at->path()));
+  return days;
+}
+
 // Removes unfinished files of killed processes, and files that were not used for a long time. A process that
 // still has such a file mapped can continue to use it.
 void tidy(const fs::path& folder) {
   std::error_code error;
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
     const bool unfinished = at->path().filename().string().find(kUnfinished) != std::string::npos;
-    if (days_unused(at->path()) < (unfinished ? 1 : 90)) continue;
+    if (days_unused(at->path()) < (unfinished ? 1 : kMostDays)) continue;
     try {
       delete_entry(at->path());
     } catch (const FormatError& e) {  // another user's file
@@ -73,6 +84,14 @@ void write_to_cache(const fs::path& path, const std::function<void(std::ostream&
   unfinished += concat(kUnfinished, "-", ::getpid());
   write_atomically(unfinished, write);
   move_entry(unfinished, path);
+}
+
+void tidy_folders(const fs::path& folder) {
+  std::error_code error, ignored;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    if (at->is_directory(ignored) && days_all_unused(at->path()) >= kMostDays)
+      fs::remove_all(at->path(), ignored);
+  }
 }
 
 void mark_used(const fs::path& path) {

@@ -186,6 +186,7 @@ void ask_teacher(const Config& config, const Tokenizer& tokenizer, std::vector<S
 void compare_with_rows(const Dataset& data, const Config& config) {
   constexpr int64_t kAtOnce = 256;
   Progress shown("comparing the rows with what the teacher says", data.size());
+  if (ranks.is_first()) tidy_folders(sets.front().parts.folder().parent_path());
   StepLoader loader(data, groups_of(0, data.size(), kAtOnce),
                     {config.training.num_workers, config.data.prefetch, {}});
   for (int64_t first = 0; first < data.size(); first += kAtOnce) {
