@@ -5,6 +5,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
+#include "base/checksum.h"
 #include "base/random.h"
 #include "data/chat_encoder.h"
 #include "data/data_files.h"
@@ -128,7 +129,7 @@ Dataset::Checksums Dataset::checksums() const {
   RunningChecksum samples, pieces;
   bool keeps_pieces = false;
   for (const Part& part : state_->parts) keeps_pieces = part.index.add_to(samples, pieces) || keeps_pieces;
-  return {samples.digits(), keeps_pieces ? pieces.digits() : ""};
+  return {samples.digits(), keeps_pieces ? pieces.digits() : "", checksum(state_->form())};
 }
 
 std::vector<int32_t> Dataset::prompt(int64_t index) const {

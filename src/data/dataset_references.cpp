@@ -22,10 +22,13 @@ void Dataset::set_logits(std::shared_ptr<const StoredLogits> logits) { logits_ =
 
 TeacherTokens Dataset::teacher_of(const Sample& sample, int64_t index) const {
   if (auto found = logits_->of(sample, index, state_->encoder_decoder)) return std::move(*found);
-  throw DataError(concat(origin(index), ": ", logits_->name(),
-                         " has no row with these tokens; what a teacher says fits rows that become the same ",
-                         "tokens as they did for it: the same data, chat template, data.max_length and "
-                         "data.loss_on"));
+  const std::vector<std::string>& others = logits_->other_settings();
+  throw DataError(
+      concat(origin(index), ": ", logits_->name(), " has no row with these tokens; ",
+             others.empty()
+                 ? "what a teacher says fits rows that become the same tokens as they did for it: the same "
+                   "data, chat template, data.max_length and data.loss_on"
+                 : concat("it was made with other settings: ", join(others, "; "))));
 }
 
 std::optional<double> Dataset::reference_of_other(const RowPair& pair) const {

@@ -161,10 +161,14 @@ std::optional<KeptIndex> Dataset::State::kept_index(const RowFile& file, const R
 
 std::string Dataset::State::fingerprint(const RowFile& file, const RowChoice& choice) const {
   return concat("program ", kVersion, " ", program_identity(), "\nfile ",
-                content_fingerprint(file.map()->text(), file.identity()), "\ntokenizer ",
-                tokenizer->fingerprint(), "\nencoder-decoder ", encoder_decoder, "\n", encoder->settings(),
-                "\npart ", static_cast<int>(choice.part), " ", std::bit_cast<uint64_t>(choice.held_out),
-                "\nfirst ", choice.max_samples.value_or(-1));
+                content_fingerprint(file.map()->text(), file.identity()), "\n", form(), "\npart ",
+                static_cast<int>(choice.part), " ", std::bit_cast<uint64_t>(choice.held_out), "\nfirst ",
+                choice.max_samples.value_or(-1));
+}
+
+std::string Dataset::State::form() const {
+  return concat("tokenizer ", tokenizer->fingerprint(), "\nencoder-decoder ", encoder_decoder, "\n",
+                encoder->settings());
 }
 
 SampleSet Dataset::State::set_of(int64_t first_sample, double weight) const {

@@ -82,6 +82,7 @@ struct Dataset::State {
   const Survey& empty_survey() const;
   std::optional<KeptIndex> kept_index(const RowFile& file, const RowChoice& choice) const;
   std::string fingerprint(const RowFile& file, const RowChoice& choice) const;
+  std::string form() const;  // what makes samples of rows
   SampleSet set_of(int64_t first_sample, double weight) const;
   DataReport described(DataReport counts) const;
   void refuse_bad_rows() const;

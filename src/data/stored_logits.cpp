@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <cstring>
-#include <limits>
 #include <span>
 #include <utility>
 #include <xxhash.h>
@@ -12,19 +9,15 @@
 #include <nlohmann/json.hpp>
 
 #include "trainer/base/error.h"
-#include "trainer/base/log.h"
 #include "trainer/base/strings.h"
 
 #include "base/checksum.h"
-#include "formats/q8_0.h"
+#include "data/logits_file.h"
 
 namespace trainer {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr float kNoToken = -std::numeric_limits<float>::infinity();
-constexpr const char* kTensors = "log_probs, ids, labels and label_starts (docs/distillation.md)";
 
 template <class Value>
 std::string_view bytes_of_values(const std::vector<Value>& values) {
@@ -60,54 +53,20 @@ uint64_t key_of_tokens(const std::vector<int32_t>& tokens, const std::vector<int
 }
 
 template <class Value>
-Value read_value(const std::byte* at) {  // which may not be aligned
-  Value value;
-  std::memcpy(&value, at, sizeof(Value));
-  return value;
-}
-
-int64_t integer_at(const TensorView& view, int64_t index) {
-  const std::byte* at = view.data + static_cast<size_t>(index) * dtype_size(view.dtype);
-  return view.dtype == Dtype::i64 ? read_value<int64_t>(at) : read_value<int32_t>(at);
-}
-
-float number_at(const TensorView& view, int64_t index) {
-  const std::byte* at = view.data + static_cast<size_t>(index) * dtype_size(view.dtype);
-  if (view.dtype == Dtype::f32) return read_value<float>(at);
-  const auto half = read_value<uint16_t>(at);
-  if (view.dtype == Dtype::f16) return from_half(half);
-  const uint32_t bits = static_cast<uint32_t>(half) << 16U;
-  return read_value<float>(reinterpret_cast<const std::byte*>(&bits));
-}
-
-bool holds_integers(const TensorView& view) { return view.dtype == Dtype::i64 || view.dtype == Dtype::i32; }
-bool holds_numbers(const TensorView& view) {
-  return view.dtype == Dtype::f32 || view.dtype == Dtype::f16 || view.dtype == Dtype::bf16;
-}
-
-int64_t elements_of(const TensorView& view) {
-  return static_cast<int64_t>(view.nbytes / dtype_size(view.dtype));
-}
-
-std::vector<int32_t> integers_of(const TensorView& view, int64_t begin, int64_t end) {
-  std::vector<int32_t> values;
-  for (int64_t i = begin; i < end; i++) values.push_back(static_cast<int32_t>(integer_at(view, i)));
-  return values;
-}
-
-std::string checksum_of_tensors(const std::map<std::string, TensorView>& tensors) {
-  RunningChecksum sum;
-  for (const auto& [name, view] : tensors) {
-    sum.add(name);
-    sum.add({reinterpret_cast<const char*>(view.data), view.nbytes});
-  }
-  return sum.digits();
-}
-
-template <class Value>
 TensorView view_of_values(const std::vector<Value>& values, Dtype dtype, std::vector<int64_t> shape) {
   return {dtype, std::move(shape), const_cast<std::byte*>(reinterpret_cast<const std::byte*>(values.data())),
           values.size() * sizeof(Value)};
+}
+
+std::vector<std::string> differences_from(const std::map<std::string, std::string>& there,
+                                          const std::map<std::string, std::string>& here) {
+  std::vector<std::string> lines;
+  for (const auto& [name, value] : here) {
+    const auto found = there.find(name);
+    if (found != there.end() && found->second != value)
+      lines.push_back(concat(name, ": ", found->second, " there, ", value, " here"));
+  }
+  return lines;
 }
 
 std::vector<fs::path> files_of_logits(const fs::path& path) {
@@ -172,159 +131,57 @@ void write_logits(const fs::path& path, const LogitsOfRows& rows, const LogitsFa
       {"label_starts", view_of_values(rows.label_starts, Dtype::i64, {std::ssize(rows.label_starts)})},
       {"ids", view_of_values(rows.ids, Dtype::i32, {labels, rows.top})},
       {"log_probs", view_of_values(rows.log_probs, Dtype::f32, {labels, rows.top})}};
-  write_safetensors(path, tensors,
-                    {{"logits_of", "trainer"},
-                     {"made_of", nlohmann::json(facts.made_of).dump()},
-                     {"vocabulary", facts.vocabulary},
-                     {"vocabulary_size", std::to_string(facts.vocabulary_size)},
-                     {"xxh3", checksum_of_tensors(tensors)}});
+  write_safetensors(
+      path, tensors,
+      {{"logits_of", "trainer"},
+       {"made_of",
+        nlohmann::json(facts.made_of).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)},
+       {"vocabulary", facts.vocabulary},
+       {"vocabulary_size", std::to_string(facts.vocabulary_size)},
+       {"xxh3", checksum_of_tensors(tensors)}});
 }
 
 std::string why_logits_do_not_fit(const fs::path& path, const LogitsFacts& facts) {
   try {
     const SafetensorsFile file = read_safetensors(path);
-    const auto text = [&](const char* name) {
-      const auto found = file.metadata.find(name);
-      return found == file.metadata.end() ? std::string() : found->second;
-    };
-    const auto made_of = nlohmann::json::parse(text("made_of"), nullptr, /*allow_exceptions=*/false);
-    if (!made_of.is_object()) return "is no file of this kind";
+    const auto made_of = made_of_file(file);
+    if (!made_of) return "is no file of this kind";
     std::vector<std::string> changed;
-    for (const auto& [name, value] : facts.made_of)
-      if (made_of.value(name, "") != value) changed.push_back(name);
+    for (const auto& [name, value] : facts.made_of) {
+      const auto found = made_of->find(name);
+      if (found == made_of->end() || found->second != value) changed.push_back(name);
+    }
     if (!changed.empty()) return concat("no longer fits, because these have changed: ", join(changed));
-    if (text("vocabulary") != facts.vocabulary) return "is of another vocabulary";
-    if (text("xxh3") != checksum_of_tensors(file.tensors)) return "is damaged";
+    if (said_in(file, "vocabulary") != facts.vocabulary) return "is of another vocabulary";
+    if (said_in(file, "xxh3") != checksum_of_tensors(file.tensors)) return "is damaged";
     return "";
   } catch (const FormatError&) {
     return "is damaged";
   }
 }
 
-struct StoredLogits::File {
-  std::string path;
-  SafetensorsFile file;
-  int64_t top = 0, rows = 0, labels = 0;
-
-  const TensorView& at(const char* name) const { return file.tensors.at(name); }
-  bool has_tokens() const { return file.tensors.contains("tokens") && file.tensors.contains("token_starts"); }
-  std::string text(const char* name) const {
-    const auto found = file.metadata.find(name);
-    return found == file.metadata.end() ? std::string() : found->second;
-  }
-  [[noreturn]] void refuse(const std::string& why) const { throw DataError(concat(path, ": ", why)); }
-  std::pair<int64_t, int64_t> range(const char* starts, int64_t row) const {
-    return {integer_at(at(starts), row), integer_at(at(starts), row + 1)};
-  }
-  std::vector<int32_t> part(const char* name, const char* starts, int64_t row) const {
-    const auto [begin, end] = range(starts, row);
-    return integers_of(at(name), begin, end);
-  }
-
-  void check_shapes() {
-    for (const char* name : {"ids", "labels", "label_starts", "log_probs"}) {
-      if (!file.tensors.contains(name)) refuse(concat("has no tensor \"", name, "\"; it needs ", kTensors));
-    }
-    const bool whole = holds_integers(at("ids")) && holds_integers(at("labels")) &&
-                       holds_integers(at("label_starts")) && holds_numbers(at("log_probs"));
-    if (!whole) refuse("ids, labels and starts must be I32 or I64, log_probs F32, F16 or BF16");
-    const auto& shape = at("ids").shape;
-    if (shape.size() != 2 || shape != at("log_probs").shape || shape[1] < 1 ||
-        at("labels").shape != std::vector<int64_t>{shape[0]})
-      refuse("ids and log_probs must be [labels, top], and labels [labels]");
-    labels = shape[0];
-    top = shape[1];
-    rows = check_starts("label_starts", labels);
-    if (has_tokens() && check_starts("token_starts", elements_of(at("tokens"))) != rows)
-      refuse("token_starts and label_starts are of different numbers of rows");
-  }
-  int64_t check_starts(const char* name, int64_t end) const {
-    const TensorView& starts = at(name);
-    const int64_t count = starts.shape.size() == 1 ? starts.shape[0] : 0;
-    bool rises = count > 0 && integer_at(starts, 0) == 0 && integer_at(starts, count - 1) == end;
-    for (int64_t i = 1; rises && i < count; i++) rises = integer_at(starts, i) >= integer_at(starts, i - 1);
-    if (!rises)
-      refuse(concat(name, " must rise from 0 to ", end, ", with one number more than there are rows"));
-    return count - 1;
-  }
-
-  // `known`: the checksums of the tokenizer's first tokens, by their number.
-  void check_vocabulary(const Tokenizer& tokenizer, std::map<int64_t, std::string>& known) const {
-    const std::string theirs = text("vocabulary");
-    if (theirs.empty()) {
-      log::warning(
-          concat(path, ": does not say of which vocabulary its ids are; they are taken for the model's"));
-      return;
-    }
-    const int64_t size = std::atoll(text("vocabulary_size").c_str());
-    if (size <= tokenizer.vocab_size() && !known.contains(size))
-      known[size] = vocabulary_checksum(tokenizer, size);
-    if (size > tokenizer.vocab_size() || known[size] != theirs)
-      refuse(concat("is of another vocabulary (", grouped(size), " tokens) than the model's (",
-                    grouped(tokenizer.vocab_size()),
-                    "): a teacher must have the tokens of the model that learns from it"));
-  }
-
-  // What another program has written.
-  void check_values(int64_t vocab) const {
-    std::vector<int64_t> seen(static_cast<size_t>(top));
-    for (int64_t label = 0; label < labels; label++) {
-      bool has_token = false;
-      for (int64_t i = 0; i < top; i++) {
-        const int64_t id = integer_at(at("ids"), label * top + i);
-        const float log_p = number_at(at("log_probs"), label * top + i);
-        seen[static_cast<size_t>(i)] = log_p == kNoToken ? -2 - i : id;
-        if (log_p == kNoToken) continue;
-        has_token = has_token || id >= 0;
-        if (id < -1 || id >= vocab)
-          refuse(concat("has the token ", id, ", and the model's vocabulary ends at ", vocab - 1,
-                        ": it is of another vocabulary"));
-        if (!(log_p <= 1e-2F))
-          refuse(
-              concat("log_probs has ", log_p, ", which is no logarithm of a probability; store log_softmax"));
-      }
-      std::ranges::sort(seen);
-      if (!has_token || std::ranges::adjacent_find(seen) != seen.end())
-        refuse(concat("label ", label, has_token ? " has a token twice" : " has no token"));
-    }
-  }
-};
-
-void StoredLogits::add(const fs::path& path, const Tokenizer& tokenizer) {
-  const auto file = std::make_shared<File>();
-  file->path = path.string();
-  try {
-    file->file = read_safetensors(path);
-  } catch (const FormatError& error) {
-    throw DataError(error.what());
-  }
-  file->check_shapes();
+void StoredLogits::add(const fs::path& path, const Tokenizer& tokenizer, const LogitsUse& use) {
+  const auto file = std::make_shared<LogitsFile>(path);
   file->check_vocabulary(tokenizer, vocabularies_);
-  const std::string sum = file->text("xxh3");
-  if (sum.empty()) {
-    file->check_values(vocab_);
-  } else if (sum != checksum_of_tensors(file->file.tensors)) {
-    file->refuse("is damaged; write it again");
-  }
-  top_ = std::max(top_, file->top);
+  file->check_values(vocab_, use.intact.contains(path));
+  if (const auto made_of = file->made_of(); made_of && other_settings_.empty())
+    other_settings_ = differences_from(*made_of, use.settings);
+  top_ = std::max(top_, file->top());
   by_number_ = by_number_ || !file->has_tokens();
-  for (int64_t row = 0; row < file->rows; row++) {
-    if (file->has_tokens()) {
-      const uint64_t key =
-          key_of_tokens(file->part("tokens", "token_starts", row), file->part("labels", "label_starts", row));
-      by_tokens_.emplace(key, places_.size());
-    }
+  for (int64_t row = 0; row < file->rows(); row++) {
+    if (file->has_tokens())
+      by_tokens_.emplace(key_of_tokens(file->tokens(row), file->labels(row)), places_.size());
     places_.push_back({files_.size(), row});
   }
   files_.push_back(file);
 }
 
 std::shared_ptr<const StoredLogits> StoredLogits::open(const fs::path& path, const Tokenizer& tokenizer,
-                                                       int64_t rows) {
+                                                       const LogitsUse& use) {
   auto stored = std::make_shared<StoredLogits>();
   stored->name_ = path.string();
-  stored->vocab_ = std::max(rows, tokenizer.vocab_size());
-  for (const fs::path& file : files_of_logits(path)) stored->add(file, tokenizer);
+  stored->vocab_ = std::max(use.vocab, tokenizer.vocab_size());
+  for (const fs::path& file : files_of_logits(path)) stored->add(file, tokenizer, use);
   return stored;
 }
 
@@ -341,15 +198,15 @@ std::optional<TeacherTokens> StoredLogits::of(const Sample& sample, int64_t numb
   }
   if (place >= places_.size()) return std::nullopt;
   const auto [index, row] = places_[place];
-  const File& file = *files_[index];
-  if (file.part("labels", "label_starts", row) != labels) return std::nullopt;
-  const int64_t first = file.range("label_starts", row).first;
-  teacher.top = file.top;
-  for (int64_t label = first; label < first + std::ssize(labels); label++) {
+  const LogitsFile& file = *files_[index];
+  if (file.labels(row) != labels) return std::nullopt;
+  teacher.top = file.top();
+  const auto [first, last] = file.labels_of(row);
+  for (int64_t label = first; label < last; label++) {
     const auto begin = std::ssize(teacher.ids);
-    for (int64_t i = label * file.top; i < (label + 1) * file.top; i++) {
-      teacher.ids.push_back(static_cast<int32_t>(integer_at(file.at("ids"), i)));
-      teacher.log_probs.push_back(std::min(number_at(file.at("log_probs"), i), 0.0F));
+    for (int64_t i = 0; i < file.top(); i++) {
+      teacher.ids.push_back(file.id(label, i));
+      teacher.log_probs.push_back(std::min(file.log_prob(label, i), 0.0F));
     }
     order(std::span(teacher.ids).subspan(static_cast<size_t>(begin)),
           std::span(teacher.log_probs).subspan(static_cast<size_t>(begin)), vocab_);

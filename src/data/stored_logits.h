@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -50,14 +51,22 @@ void write_logits(const std::filesystem::path& path, const LogitsOfRows& rows, c
 // Returns why a file is not what a pass with these facts writes: "" if it is that and not damaged.
 std::string why_logits_do_not_fit(const std::filesystem::path& path, const LogitsFacts& facts);
 
+class LogitsFile;
+
+// What files are opened for.
+struct LogitsUse {
+  int64_t vocab = 0;                                 // tokens that the model has; 0: those of the tokenizer
+  std::map<std::string, std::string> settings = {};  // of the rows, as in LogitsFacts::made_of
+  std::set<std::filesystem::path> intact = {};       // files that were found to be whole
+};
+
 // Files that are open. Safe to read from several threads.
 class StoredLogits {
  public:
-  // `path`: a file, or a folder of them. `rows`: tokens that the model has; 0: those of the tokenizer. Throws
-  // DataError, which names the file, if one of them is damaged, is of another vocabulary than the
-  // tokenizer's, or does not have what it must have.
+  // `path`: a file, or a folder of them. Throws DataError, which names the file, if one of them is damaged,
+  // is of another vocabulary than the tokenizer's, or does not have what it must have.
   static std::shared_ptr<const StoredLogits> open(const std::filesystem::path& path,
-                                                  const Tokenizer& tokenizer, int64_t rows = 0);
+                                                  const Tokenizer& tokenizer, const LogitsUse& use = {});
 
   // Returns what is stored of a sample: of the row with its tokens, or where the files have no tokens of the
   // row with its number. nullopt: there is none.
@@ -66,20 +75,22 @@ class StoredLogits {
   int64_t rows() const { return std::ssize(places_); }
   int64_t top() const { return top_; }  // the most tokens of a label
   const std::string& name() const { return name_; }
+  // Settings of rows that were others when the files were made: "data.max_length: 512 there, 256 here".
+  const std::vector<std::string>& other_settings() const { return other_settings_; }
 
  private:
-  struct File;
   struct Place {
     size_t file;
     int64_t row;
   };
-  void add(const std::filesystem::path& path, const Tokenizer& tokenizer);
+  void add(const std::filesystem::path& path, const Tokenizer& tokenizer, const LogitsUse& use);
 
   std::string name_;
   std::map<int64_t, std::string> vocabularies_;
   int64_t top_ = 0, vocab_ = 0;
   bool by_number_ = false;
-  std::vector<std::shared_ptr<const File>> files_;
+  std::vector<std::string> other_settings_;
+  std::vector<std::shared_ptr<const LogitsFile>> files_;
   std::vector<Place> places_;                       // by number
   std::unordered_map<uint64_t, size_t> by_tokens_;  // indices of places_
 };

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <functional>
 #include <memory>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -54,6 +55,14 @@ class Parts {
   }
   const LogitsFacts& facts() const { return facts_; }
 
+  // Returns the files of all parts but these.
+  std::set<fs::path> files_without(const std::vector<int64_t>& missing) const {
+    std::set<fs::path> files;
+    for (int64_t part = 0; part < count(); part++) files.insert(file(part));
+    for (const int64_t part : missing) files.erase(file(part));
+    return files;
+  }
+
   // Returns the parts that have to be computed. Says why, of the first one that does not fit.
   std::vector<int64_t> missing() const {
     std::vector<int64_t> parts;
@@ -95,10 +104,10 @@ struct SetOfRun {
 };
 
 void compute(const Model& model, const Dataset& data, const Parts& parts, const std::vector<int64_t>& missing,
-             const Config& config, at::Device device, int64_t top, int64_t vocab,
+             const Config& config, at::Device device, int64_t top, int64_t vocab, int64_t known,
              const std::function<bool(int64_t)>& is_mine, Progress& shown) {
   BatchBudget budget;
-  const TeacherPass pass{model, data, config, device, top, vocab, budget};
+  const TeacherPass pass{model, data, config, device, top, vocab, known, budget};
   fs::create_directories(parts.folder());
   for (const int64_t part : missing) {
     const auto [begin, end] = parts.range(part);
@@ -130,11 +139,18 @@ fs::path folder_of(const Config& config, const Dataset& data, const char* set, c
   return cache_folder(config.data.cache) / "teacher" / checksum(name);
 }
 
+// Which rows there are, and how they become tokens.
+void add_rows(const Dataset& data, Facts& facts) {
+  const Dataset::Checksums checksums = data.checksums();
+  facts["the rows"] = concat(data.size(), " ", checksums.samples);
+  facts["how rows become tokens"] = checksums.form;
+  facts["the date"] = data.report().template_date;
+}
+
 SetOfRun set_of_run(const char* name, Dataset& data, const Config& config, const Tokenizer& tokenizer,
                     Facts facts) {
   const fs::path folder = folder_of(config, data, name, facts);
-  facts["the rows"] = concat(data.size(), " ", data.checksums().samples);
-  facts["the date"] = data.report().template_date;
+  add_rows(data, facts);
   Parts parts(data, folder, LogitsFacts::of(tokenizer, std::move(facts)), config.objective.top_k);
   std::vector<int64_t> missing = parts.missing();
   return {name, data, std::move(parts), std::move(missing)};
@@ -170,6 +186,7 @@ void ask_teacher(const Config& config, const Tokenizer& tokenizer, std::vector<S
   check_teacher(teacher, tokenizer, sets.front().data, config.objective.teacher);
   const int64_t vocab =
       std::min(teacher.model->vocab_size(), std::max(rows_of_model(config), tokenizer.vocab_size()));
+  if (ranks.is_first()) tidy_folders(sets.front().parts.folder().parent_path());
   log::info(concat("the teacher: one pass over ", grouped(rows), " rows, kept in ",
                    sets.front().parts.folder().parent_path().string()));
   Progress shown("what the teacher says", rows);
@@ -178,7 +195,7 @@ void ask_teacher(const Config& config, const Tokenizer& tokenizer, std::vector<S
   for (const SetOfRun& set : sets) {
     const auto is_mine = [&](int64_t part) { return part % ranks.count() == ranks.rank(); };
     compute(*teacher.model, set.data, set.parts, set.missing, packed, device,
-            std::min(config.objective.top_k, vocab), vocab, is_mine, shown);
+            std::min(config.objective.top_k, vocab), vocab, teacher.tokenizer->vocab_size(), is_mine, shown);
   }
 }
 
@@ -186,7 +203,6 @@ void ask_teacher(const Config& config, const Tokenizer& tokenizer, std::vector<S
 void compare_with_rows(const Dataset& data, const Config& config) {
   constexpr int64_t kAtOnce = 256;
   Progress shown("comparing the rows with what the teacher says", data.size());
-  if (ranks.is_first()) tidy_folders(sets.front().parts.folder().parent_path());
   StepLoader loader(data, groups_of(0, data.size(), kAtOnce),
                     {config.training.num_workers, config.data.prefetch, {}});
   for (int64_t first = 0; first < data.size(); first += kAtOnce) {
@@ -200,9 +216,15 @@ void compare_with_rows(const Dataset& data, const Config& config) {
 int64_t add_teacher(const Config& config, const Tokenizer& tokenizer, Dataset& train,
                     std::optional<Dataset>& eval, at::Device device, const Ranks& ranks) {
   if (!config.objective.logits.empty()) {
-    const auto logits = StoredLogits::open(config.objective.logits, tokenizer, rows_of_model(config));
+    const auto logits = StoredLogits::open(config.objective.logits, tokenizer,
+                                           {rows_of_model(config), settings_of_rows(config)});
     train.set_logits(logits);
-    compare_with_rows(train, config);
+    run_on_all_ranks(
+        ranks,
+        [&] {
+          if (ranks.is_first()) compare_with_rows(train, config);
+        },
+        Channel::phases);
     log::info(concat("what the teacher says: ", logits->name(), ", ", grouped(logits->rows()), " rows, ",
                      logits->top(), " tokens at a place"));
     return logits->top();
@@ -222,7 +244,8 @@ int64_t add_teacher(const Config& config, const Tokenizer& tokenizer, Dataset& t
                                ": is missing; with several machines, data.cache ",
                                "must be a folder that all of them see"));
     }
-    const auto logits = StoredLogits::open(set.parts.folder(), tokenizer, rows_of_model(config));
+    const auto logits = StoredLogits::open(set.parts.folder(), tokenizer,
+                                           {rows_of_model(config), {}, set.parts.files_without(set.missing)});
     if (set.missing.empty())
       log::info(concat("what the teacher says of the ", set.name, " data: ", logits->name()));
     set.data.set_logits(logits);
@@ -236,15 +259,15 @@ void save_logits(const Teacher& teacher, const Dataset& dataset, const Config& c
   Facts facts = teacher.made_of;
   facts["the program's version"] = kVersion;
   facts["tokens at a place"] = std::to_string(top);
-  facts["the rows"] = concat(dataset.size(), " ", dataset.checksums().samples);
-  facts["the date"] = dataset.report().template_date;
+  facts.merge(settings_of_rows(config));
+  add_rows(dataset, facts);
   const int64_t vocab = teacher.model.vocab_size();
   const Parts parts(dataset, folder, LogitsFacts::of(teacher.tokenizer, std::move(facts)), top);
   const std::vector<int64_t> missing = parts.missing();
   Progress shown("logits", dataset.size());
   compute(
       teacher.model, dataset, parts, missing, config, device, std::min(top, vocab), vocab,
-      [](int64_t) { return true; }, shown);
+      teacher.tokenizer.vocab_size(), [](int64_t) { return true; }, shown);
   log::info(concat("logits: ", folder.string(), " (", grouped(dataset.size()), " rows; objective.logits)"));
 }
 

@@ -8,6 +8,8 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include "trainer/base/error.h"
+#include "trainer/base/strings.h"
 #include "trainer/data/step_loader.h"
 
 #include "ops/linear_cross_entropy.h"
@@ -52,6 +54,18 @@ void divide(const TeacherTokens& all, const EffectiveBatch& batch, const std::ve
   }
 }
 
+// The teacher's embedding has no row for a token that was added to the model's vocabulary.
+void refuse_unknown_tokens(const Sample& sample, int64_t row, const TeacherPass& pass) {
+  for (const std::vector<int32_t>* ids : {&sample.input_ids, &sample.labels}) {
+    const auto most = std::ranges::max_element(*ids);
+    if (most == ids->end() || *most < pass.known) continue;
+    throw DataError(concat(pass.dataset.origin(row), ": has the token ", *most, ", and the teacher knows ",
+                           pass.known,
+                           " tokens; learn tokens that were added (model.add_tokens) without a teacher, or "
+                           "from one that has them"));
+  }
+}
+
 }  // namespace
 
 LogitsOfRows TeacherPass::rows(int64_t begin, int64_t end) const {
@@ -65,6 +79,8 @@ LogitsOfRows TeacherPass::rows(int64_t begin, int64_t end) const {
                     {config.training.num_workers, config.data.prefetch, {}});
   for (int64_t first = begin; first < end; first += group) {
     const EffectiveBatch batch = loader.next();
+    for (int64_t slot = 0; slot < batch.rows(); slot++)
+      refuse_unknown_tokens(batch.samples[static_cast<size_t>(slot)], first + slot, *this);
     const auto by_slot = splits.run(batch, [&](const MicroBatchSplit& split, PassProgress& at) {
       std::vector<TeacherTokens> said(batch.samples.size(), TeacherTokens{.top = top + 1});
       for (at.micro_batch = 0; at.micro_batch < split.micro_batches.size(); at.micro_batch++) {

@@ -82,6 +82,51 @@ TEST_F(StoredTeacher, SaysWhyItDoesNotFit) {
   EXPECT_TRUE(has(error_of([&] { StoredLogits::open(file(), decoder_); }), "is damaged"));
 }
 
+TEST_F(StoredTeacher, SaysWhichSettingsWereOthers) {
+  config_.data.max_length = 8;
+  facts_.made_of["data.max_length"] = "4";
+  facts_.made_of["data.loss_on"] = "all_turns";
+  write_all();
+  Dataset pairs = data(R"({"input": "one", "target": "two"})"
+                       "\n",
+                       false);
+  pairs.set_logits(StoredLogits::open(
+      file(), decoder_,
+      {0, {{"data.max_length", "8"}, {"data.loss_on", "all_turns"}, {"data.input", ""}}, {}}));
+  const std::string message = error_of([&] { pairs.samples(0); });
+  EXPECT_TRUE(starts(message, "data.jsonl:1: logits/a.safetensors has no row with these tokens"));
+  EXPECT_TRUE(ends(message, "was made with other settings: data.max_length: 4 there, 8 here"));
+}
+
+// As another program writes it: without a checksum.
+TEST_F(StoredTeacher, OfAnotherProgramIsCheckedRowByRow) {
+  const auto error_with = [&](const std::string& name, Dtype dtype, std::vector<int32_t> values) {
+    write_all();
+    SafetensorsFile stored = read_safetensors(file());
+    TensorView& view = stored.tensors.at(name);
+    view = {dtype, view.shape, reinterpret_cast<std::byte*>(values.data()), values.size() * sizeof(int32_t)};
+    const std::filesystem::path other = folder_ / "other.safetensors";
+    write_safetensors(other, stored.tensors, {});
+    return error_of([&] { StoredLogits::open(other, decoder_); });
+  };
+  EXPECT_EQ(error_with("labels", Dtype::i32, {4, 5, 7}), "");
+  EXPECT_TRUE(starts(error_with("labels", Dtype::i32, {4, 5, 1000}),
+                     "other.safetensors: row 2 has the token 1000, and the model's vocabulary ends at 999"));
+  EXPECT_TRUE(has(error_with("tokens", Dtype::i32, {3, 4, 5, 3, 6, 7, 3, -1}), "row 3 has the token -1"));
+  EXPECT_TRUE(has(error_with("ids", Dtype::i32, {4, 9, 5, 8, 6, 1234}), "row 2 has the token 1234"));
+  EXPECT_TRUE(has(error_with("tokens", Dtype::f32, {3, 4, 5, 3, 6, 7, 3, 6}), "must be I32 or I64"));
+}
+
+// A start of a run hashes each file once.
+TEST_F(StoredTeacher, ThatWasFoundToBeWholeIsNotReadAgain) {
+  write_all();
+  std::fstream damaged(file(), std::ios::in | std::ios::out | std::ios::binary);
+  damaged.seekp(-3, std::ios::end);
+  damaged.put('?');
+  damaged.close();
+  EXPECT_EQ(StoredLogits::open(file(), decoder_, {0, {}, {file()}})->rows(), 3);
+}
+
 TEST_F(StoredTeacher, OfAnotherProgramMayNameFewerTokensAtAPlace) {
   LogitsOfRows rows{.top = 3};
   const Sample sample{{3, 4}, {X, 4}};

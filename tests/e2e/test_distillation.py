@@ -219,6 +219,31 @@ class Decoder(OfAModel, EndToEnd):
         self.assertEqual(tensors["ids"][1][1], 7 + 1, "and all others together")
         self.assertEqual(tensors["ids"][1], tensors["log_probs"][1])
 
+    def test_files_of_other_settings_are_made_again(self):
+        """A folder that is there stays only if its rows became the same tokens."""
+        logits = self.scratch / "made_twice"
+        def save(*settings):
+            result = trainer("eval", self.teacher, self.file, "device=cpu", "data.kind=auto", "data.max_length=20", *settings,
+                             "--save-logits", 4, "--logits", logits)
+            self.assert_done(result)
+            return result.stderr
+        save("data.truncation_side=right")
+        self.assertNotIn("no longer fits", save("data.truncation_side=right"))
+        self.assertRegex(save("data.truncation_side=left"), "no longer fits, because these have changed: .*data.truncation_side")
+        left = {"logits": logits}, "data.max_length=20"
+        self.run_steps("left", *left, "data.truncation_side=left", "max_steps=1")
+        _, result = self.start("right", *left)
+        self.assert_refused(result, 3, "rows.jsonl:", "made with other settings: ", "data.truncation_side: left there, right here")
+
+    def test_tokens_that_the_teacher_does_not_know(self):
+        token = "<answer>"
+        rows = self.scratch / "added.jsonl"
+        write_rows(rows, [*self.rows[:-1], {**self.rows[-1], "input": f"{token} {self.rows[-1]['input']}"}])
+        settings = {"teacher": self.teacher}, f"model.add_tokens=[{token}]", "max_steps=1"
+        self.run_steps("unused_token", *settings)
+        _, result = self.start("unknown_token", *settings, f"data.train={rows}")
+        self.assert_refused(result, 3, f"added.jsonl:{len(self.rows)}: has the token", "and the teacher knows", "model.add_tokens")
+
     def stored(self, **other):
         """A file as another program writes it: fp16 and without tokens, so that rows are found by their number."""
         logits = self.scratch / "of_teacher"

@@ -105,10 +105,10 @@ class Dataset {
   uint64_t input(int64_t index) const;    // a hash of the input's text
   bool begins_row(int64_t index) const;   // false: a later piece of the same row as the previous sample
 
-  // Returns checksums of all samples' places, lengths and contents, and of the ids that are kept of rows that
-  // are split ("": none are kept).
+  // Returns checksums of all samples' places, lengths and contents; of the ids that are kept of rows that are
+  // split ("": none are kept); and of what makes samples of rows: tokenizer, template, columns, lengths.
   struct Checksums {
-    std::string samples, pieces;
+    std::string samples, pieces, form;
   };
   Checksums checksums() const;
 
