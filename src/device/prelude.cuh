@@ -8,8 +8,10 @@
 #define KERNEL extern "C" __global__ void
 #define DEVICE inline __device__
 #define UNROLL _Pragma("unroll")  // so that arrays in loops are kept in registers
+#define GRID_CONSTANT __grid_constant__  // a struct whose arrays are read where the arguments lie
 #else
 #define UNROLL
+#define GRID_CONSTANT
 #endif
 
 struct bf16 {

@@ -39,7 +39,8 @@ struct CausalConvFunction : torch::autograd::Function<CausalConvFunction> {
     const variable_list saved = ctx->get_saved_variables();
     const TokenRuns runs = runs_from(ctx->saved_data["numbers"].toIntVector());
     const bool needs_weight = ctx->needs_input_grad(1);
-    if (runs_on_gpu(grads[0].device())) return composed(grads[0], saved, runs, needs_weight);
+    if (runs_on_gpu(grads[0].device()) && !takes_causal_conv(saved[0], saved[1].size(2)))
+      return composed(grads[0], saved, runs, needs_weight);
     const auto [gx, g_weight] =
         causal_conv_backward(grads[0], saved[0], saved[1], runs, /*silu=*/false, needs_weight);
     return {gx, g_weight, {}};

@@ -1,5 +1,6 @@
 #include "nn/gated_delta_rule.h"
 
+#include <functional>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -25,18 +26,23 @@ std::vector<int64_t> numbers_of(const DeltaShape& shape, const TokenRuns& runs) 
   return out;
 }
 
-// On a GPU the composed operators run again, and LibTorch differentiates them. `saved`: qkv, decay, beta, the
-// convolution's weight.
-variable_list composed_gradients(const at::Tensor& grad, const variable_list& saved, const DeltaShape& shape,
-                                 const TokenRuns& runs, bool needs_weight) {
+// What no kernel computes runs again of composed operators, and LibTorch differentiates them.
+using Composed = std::function<at::Tensor(const variable_list&)>;
+
+// The gradients of `in`; undefined where not wanted.
+variable_list composed_gradients(const Composed& composed, const variable_list& in, const at::Tensor& grad,
+                                 const std::vector<bool>& wanted) {
   const at::AutoGradMode record(true);
-  variable_list in;
-  for (size_t i = 0; i < 4; i++) in.push_back(saved[i].detach().requires_grad_(i < 3 || needs_weight));
-  const at::Tensor mixed = causal_conv_composed(in[0], in[3], runs, /*silu=*/true);
-  const DeltaResult result = gated_delta_composed({mixed, in[1], in[2]}, shape, runs, false);
-  if (!needs_weight) in.pop_back();
-  variable_list out = torch::autograd::grad({result.out}, in, {grad});
-  out.resize(5);
+  variable_list leaves, of;
+  for (size_t i = 0; i < in.size(); i++) {
+    leaves.push_back(in[i].detach().requires_grad_(wanted[i]));
+    if (wanted[i]) of.push_back(leaves.back());
+  }
+  const variable_list found = torch::autograd::grad({composed(leaves)}, of, {grad});
+  variable_list out(in.size());
+  for (size_t i = 0, next = 0; i < in.size(); i++) {
+    if (wanted[i]) out[i] = found[next++];
+  }
   return out;
 }
 
@@ -56,16 +62,38 @@ struct DeltaRuleFunction : torch::autograd::Function<DeltaRuleFunction> {
     const variable_list saved = ctx->get_saved_variables();
     const auto [shape, runs] = shape_and_runs(ctx->saved_data["numbers"].toIntVector());
     const bool needs_weight = ctx->needs_input_grad(3);
-    if (runs_on_gpu(grads[0].device())) return composed_gradients(grads[0], saved, shape, runs, needs_weight);
     const at::Tensor mixed = causal_conv(saved[0], saved[3], runs, /*silu=*/true);
-    auto [g_mixed, g_decay, g_beta] =
-        gated_delta_backward(grads[0], {mixed, saved[1], saved[2]}, saved[4], shape, runs);
-    const auto [g_qkv, g_weight] =
-        causal_conv_backward(g_mixed, saved[0], saved[3], runs, /*silu=*/true, needs_weight);
-    return {g_qkv, g_decay, g_beta, g_weight, {}};
+    const variable_list of_rule =
+        rule_gradients(grads[0], {mixed, saved[1], saved[2]}, saved[4], shape, runs);
+    const variable_list of_conv = conv_gradients(of_rule[0], saved[0], saved[3], runs, needs_weight);
+    return {of_conv[0], of_rule[1], of_rule[2], of_conv[1], {}};
   }
 
  private:
+  static variable_list rule_gradients(const at::Tensor& grad, const DeltaInputs& in, const at::Tensor& kept,
+                                      const DeltaShape& shape, const TokenRuns& runs) {
+    if (runs_on_gpu(grad.device())) {
+      const Composed composed = [&](const variable_list& t) {
+        return gated_delta_composed({t[0], t[1], t[2]}, shape, runs, /*wants_last_states=*/false).out;
+      };
+      return composed_gradients(composed, in.tensors(), grad, {true, true, true});
+    }
+    const auto [qkv, decay, beta] = gated_delta_backward(grad, in, kept, shape, runs);
+    return {qkv, decay, beta};
+  }
+
+  static variable_list conv_gradients(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
+                                      const TokenRuns& runs, bool needs_weight) {
+    if (runs_on_gpu(grad.device()) && !takes_causal_conv(x, weight.size(2))) {
+      const Composed composed = [&](const variable_list& t) {
+        return causal_conv_composed(t[0], t[1], runs, /*silu=*/true);
+      };
+      return composed_gradients(composed, {x, weight}, grad, {true, needs_weight});
+    }
+    const auto [gx, g_weight] = causal_conv_backward(grad, x, weight, runs, /*silu=*/true, needs_weight);
+    return {gx, g_weight};
+  }
+
   static std::pair<DeltaShape, TokenRuns> shape_and_runs(const std::vector<int64_t>& numbers) {
     TokenRuns runs;
     for (size_t i = 4; i < numbers.size(); i += 2) runs.push_back({numbers[i], numbers[i + 1]});

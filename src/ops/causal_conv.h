@@ -15,14 +15,19 @@ namespace trainer {
 // Summed in fp32, rounded, and rounded again after SiLU.
 at::Tensor causal_conv(const at::Tensor& x, const at::Tensor& weight, const TokenRuns& runs, bool silu);
 
-// Returns the gradients of x and of the weight; the second is undefined unless needed. On the CPU only.
+// Returns the gradients of x and of the weight; the second is undefined unless needed. Sums have one order.
+// On a GPU only where takes_causal_conv(); elsewhere there LibTorch differentiates causal_conv_composed().
 std::tuple<at::Tensor, at::Tensor> causal_conv_backward(const at::Tensor& grad, const at::Tensor& x,
                                                         const at::Tensor& weight, const TokenRuns& runs,
                                                         bool silu, bool needs_weight);
 
+// Whether there are kernels for x there, with weights of this width.
+bool takes_causal_conv(const at::Tensor& x, int64_t width);
+
 // The CPU's form of both: causal_conv_cpu.cpp.
 decltype(causal_conv) causal_conv_cpu;
-// The form for a GPU (gated_delta_composed.cpp). Differentiable where gradients are recorded.
+// LibTorch's operators, where there is no kernel (gated_delta_composed.cpp). Differentiable where gradients
+// are recorded.
 decltype(causal_conv) causal_conv_composed;
 decltype(causal_conv_backward) causal_conv_backward_cpu;
 

@@ -44,9 +44,10 @@ std::map<std::string, std::string> computes_with(c10::Device device) {
     const char* value = std::getenv(name);
     all[concat("environment ", name)] = value == nullptr ? "none" : value;
   }
-  // Earlier checkpoints do not have it: it was not there, as in most runs.
-  if (const char* value = std::getenv("TRAINER_FP8_PRODUCTS"))
-    all["environment TRAINER_FP8_PRODUCTS"] = value;
+  // Earlier checkpoints do not have them: they were not there, as in most runs.
+  for (const char* name : {"TRAINER_FP8_PRODUCTS", "TRAINER_RECURRENT_KERNELS"}) {
+    if (const char* value = std::getenv(name)) all[concat("environment ", name)] = value;
+  }
   if (device.is_cuda()) {
     all["library CUDA"] = told_by_libtorch(told, "CUDA Runtime ");
     all["library cuDNN"] = told_by_libtorch(told, "CuDNN ");

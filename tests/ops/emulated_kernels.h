@@ -10,6 +10,7 @@
 // after what makes C++ of CUDA, and before the namespaces
 #include "ops/mask.cuh"
 #include "ops/norm.cuh"
+#include "ops/run_table.cuh"
 #include "ops/t5_attention.cuh"
 // clang-format on
 

@@ -4,6 +4,7 @@
 #include "ops/add_norm.cu"
 #include "ops/attention_heads.cu"
 #include "ops/attention_weights.cu"
+#include "ops/causal_conv.cu"
 #include "ops/dropout.cu"
 #include "ops/embedding_noise.cu"
 #include "ops/fp8.cu"
@@ -25,6 +26,9 @@ inline void add_to(trainer::emulated::Gpu& gpu, const std::string& definitions) 
   gpu.add("rotate_qk.cu", definitions, "rotate_qk_backward", Callable<rotate_qk_backward>::call);
   gpu.add("rotate_qk.cu", definitions, "rotate_qk_backward_weight",
           Callable<rotate_qk_backward_weight>::call);
+  gpu.add("causal_conv.cu", definitions, "convolve", Callable<convolve>::call);
+  gpu.add("causal_conv.cu", definitions, "convolve_backward", Callable<convolve_backward>::call);
+  gpu.add("causal_conv.cu", definitions, "sum_weight_parts", Callable<sum_weight_parts>::call);
   gpu.add("dropout.cu", definitions, "drop", Callable<drop>::call);
   gpu.add("embedding_noise.cu", definitions, "noise", Callable<noise>::call);
   gpu.add("attention_heads.cu", definitions, "move_heads", Callable<move_heads>::call);
