@@ -24,6 +24,8 @@ namespace {
 
 constexpr int kNoDriverFunction = -1;
 constexpr int kOutOfMemory = 2;
+constexpr int kMaxDynamicSharedSize = 8;        // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+constexpr int64_t kSharedByDefault = 48 << 10;  // more has to be asked for
 
 // The driver's functions, looked up once: a launch needs four of them.
 struct Driver {
@@ -39,6 +41,7 @@ struct Driver {
                 void**) = cuda_library()
                               .find<int(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                                         unsigned, void*, void**, void**)>("cuLaunchKernel");
+  int (*set_attribute)(void*, int, int) = cuda_library().find<int(void*, int, int)>("cuFuncSetAttribute");
 };
 
 const Driver& driver() {
@@ -94,8 +97,14 @@ class CudaKernels : public Kernels {
     for (size_t i = 0; i < arguments.size(); i++) values[i] = arguments[i].value;
     void* stream = c10::impl::VirtualGuardImpl(c10::kCUDA).getStream(device_).native_handle();
     const auto number = [](int64_t n) { return static_cast<unsigned>(n); };
-    check(driver_call(driver().launch, handle_of(function), number(grid.x), number(grid.y), 1U,
-                      number(grid.threads), 1U, 1U, 0U, stream, values.data(), static_cast<void**>(nullptr)),
+    void* const handle = handle_of(function);
+    if (grid.shared > kSharedByDefault) {
+      const int code =
+          driver_call(driver().set_attribute, handle, kMaxDynamicSharedSize, static_cast<int>(grid.shared));
+      check(code, function);
+    }
+    check(driver_call(driver().launch, handle, number(grid.x), number(grid.y), 1U, number(grid.threads), 1U,
+                      1U, number(grid.shared), stream, values.data(), static_cast<void**>(nullptr)),
           function);
   }
 

@@ -24,7 +24,9 @@ const KernelFile& kernel_file(std::string_view name);
 struct KernelGrid {
   int64_t x = 1, y = 1;  // blocks; if one of them is 0, nothing is launched
   int64_t threads = 256;
+  int64_t shared = 0;  // bytes of shared memory for dynamic_shared(), at most kMostShared
 };
+constexpr int64_t kMostShared = 99 << 10;  // what a block may have on every GPU from 8.0 on
 
 struct KernelArgument {
   enum class Kind { pointer, integer, real, other };

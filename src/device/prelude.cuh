@@ -8,10 +8,21 @@
 #define KERNEL extern "C" __global__ void
 #define DEVICE inline __device__
 #define UNROLL _Pragma("unroll")  // so that arrays in loops are kept in registers
+#define UNROLL_TWO _Pragma("unroll 2")  // where more would take too many registers
 #define GRID_CONSTANT __grid_constant__  // a struct whose arrays are read where the arguments lie
 #else
 #define UNROLL
+#define UNROLL_TWO
 #define GRID_CONSTANT
+#endif
+
+#ifdef __CUDACC__
+// The shared memory that a launch asks for (KernelGrid::shared), as an S.
+template <class S>
+DEVICE S& dynamic_shared() {
+  extern __shared__ __align__(16) unsigned char of_launch[];
+  return *reinterpret_cast<S*>(of_launch);
+}
 #endif
 
 struct bf16 {

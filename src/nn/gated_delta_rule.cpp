@@ -72,7 +72,7 @@ struct DeltaRuleFunction : torch::autograd::Function<DeltaRuleFunction> {
  private:
   static variable_list rule_gradients(const at::Tensor& grad, const DeltaInputs& in, const at::Tensor& kept,
                                       const DeltaShape& shape, const TokenRuns& runs) {
-    if (runs_on_gpu(grad.device())) {
+    if (runs_on_gpu(grad.device()) && !takes_gated_delta(in.qkv, shape)) {
       const Composed composed = [&](const variable_list& t) {
         return gated_delta_composed({t[0], t[1], t[2]}, shape, runs, /*wants_last_states=*/false).out;
       };

@@ -68,8 +68,9 @@ DEVICE void put_channels(Element* to, const Channels& x) {
 DEVICE Channels weighted(const LastTokens& tokens, const ConvWeights& weights, int taps) {
   Channels sum = {};
   UNROLL for (int back = 0; back < kMostTaps; back++) {
-    if (back >= taps) break;
-    UNROLL for (int k = 0; k < kWidth; k++) sum.at[k] += weights.of[back].at[k] * tokens.ago[back].at[k];
+    UNROLL for (int k = 0; k < kWidth; k++) {
+      if (back < taps) sum.at[k] += weights.of[back].at[k] * tokens.ago[back].at[k];
+    }
   }
   return sum;
 }
@@ -124,7 +125,7 @@ KERNEL convolve_backward(const Element* g, const Element* x, const Element* weig
   LastTokens seen, later;  // x, and the sums' gradients, of which the newest is that of token t
   Channels of_weight[kMostTaps] = {};
   const int before = tile.first - (shape.taps - 1);
-  for (int t = before < 0 ? 0 : before; t < tile.end + shape.taps - 1; t++) {
+  for (int t = before < 0 ? 0 : before; t < tile.end + kMostTaps - 1; t++) {
     Channels of_sum = {};
     if (t < tile.tokens) {
       seen.push(channels_of(x + (tile.row + t) * shape.x_row + tile.channel));
@@ -133,17 +134,18 @@ KERNEL convolve_backward(const Element* g, const Element* x, const Element* weig
       of_sum = before_silu(of_out, weighted(seen, weights, shape.taps), shape.silu);
     }
     later.push(of_sum);
+    const bool is_own = t < tile.end && weight_parts != nullptr;
     UNROLL for (int back = 0; back < kMostTaps; back++) {
-      if (t >= tile.end || back >= shape.taps || weight_parts == nullptr) break;
-      UNROLL for (int k = 0; k < kWidth; k++) of_weight[back].at[k] += of_sum.at[k] * seen.ago[back].at[k];
+      UNROLL for (int k = 0; k < kWidth; k++) {
+        if (is_own && back < shape.taps) of_weight[back].at[k] += of_sum.at[k] * seen.ago[back].at[k];
+      }
     }
-    const int done = t - (shape.taps - 1);  // the sums that see this token all have their gradient
+    const int done = t - (kMostTaps - 1);  // the sums that see this token all have their gradient
     if (done < tile.first) continue;
     Channels sum = {};
     UNROLL for (int ahead = 0; ahead < kMostTaps; ahead++) {
-      UNROLL for (int back = 0; back < kMostTaps; back++) {  // = taps - 1 - ahead, in a register
-        if (back != shape.taps - 1 - ahead) continue;
-        UNROLL for (int k = 0; k < kWidth; k++) sum.at[k] += weights.of[ahead].at[k] * later.ago[back].at[k];
+      UNROLL for (int k = 0; k < kWidth; k++) {
+        if (ahead < shape.taps) sum.at[k] += weights.of[ahead].at[k] * later.ago[kMostTaps - 1 - ahead].at[k];
       }
     }
     put_channels(gx + (tile.row + done) * shape.channels + tile.channel, sum);

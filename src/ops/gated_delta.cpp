@@ -7,8 +7,9 @@
 namespace trainer {
 namespace {
 
-constexpr Op kGatedDelta{"trainer::gated_delta", gated_delta_cpu, gated_delta_composed};
-constexpr Op kGatedDeltaBackward{"trainer::gated_delta_backward", gated_delta_backward_cpu};
+constexpr Op kGatedDelta{"trainer::gated_delta", gated_delta_cpu, gated_delta_gpu};
+constexpr Op kGatedDeltaBackward{"trainer::gated_delta_backward", gated_delta_backward_cpu,
+                                 gated_delta_backward_gpu};
 
 }  // namespace
 

@@ -49,21 +49,29 @@ constexpr int64_t kDeltaChunk = 64;  // tokens whose effect on the state is comp
 constexpr int64_t kKeptChunks = 8;   // backward makes the states in between again
 constexpr int64_t kKeptTokens = kKeptChunks * kDeltaChunk;
 
-// Computes in fp32. A run's numbers depend on the run alone.
+// Computes in fp32; a GPU's kernels multiply bf16 in bf16, with sums, states and inverses in fp32. A run's
+// numbers depend on the run alone.
 DeltaResult gated_delta(const DeltaInputs& in, const DeltaShape& shape, const TokenRuns& runs,
                         bool wants_last_states);
 
-// Returns the gradients of qkv, decay and beta; 0 in padding. Sums have one order. On the CPU only.
+// Returns the gradients of qkv, decay and beta; 0 in padding. Sums have one order. On a GPU only where
+// takes_gated_delta(); elsewhere there LibTorch differentiates gated_delta_composed().
 std::tuple<at::Tensor, at::Tensor, at::Tensor> gated_delta_backward(const at::Tensor& grad,
                                                                     const DeltaInputs& in,
                                                                     const at::Tensor& kept_states,
                                                                     const DeltaShape& shape,
                                                                     const TokenRuns& runs);
 
+// Whether there are kernels for qkv there, and this shape.
+bool takes_gated_delta(const at::Tensor& qkv, const DeltaShape& shape);
+
 // The CPU's form of both: gated_delta_cpu.cpp, gated_delta_backward_cpu.cpp.
 decltype(gated_delta) gated_delta_cpu;
-// The form for a GPU, of LibTorch's operators. Differentiable where gradients are recorded.
-decltype(gated_delta) gated_delta_composed;
 decltype(gated_delta_backward) gated_delta_backward_cpu;
+// The form for a GPU: gated_delta_kernels.cpp.
+decltype(gated_delta) gated_delta_gpu;
+decltype(gated_delta_backward) gated_delta_backward_gpu;
+// LibTorch's operators, where there is no kernel. Differentiable where gradients are recorded.
+decltype(gated_delta) gated_delta_composed;
 
 }  // namespace trainer

@@ -5,8 +5,6 @@
 
 #include "ops/causal_conv.h"
 #include "ops/emulated_kernels.h"
-#include "support/compile_kernels.h"
-#include "support/launch_counter.h"
 #include "support/reference.h"
 
 namespace trainer {
@@ -104,11 +102,6 @@ TEST_P(CausalConvKernels, TakeMoreSamplesThanOneTableHas) {
 
 INSTANTIATE_TEST_SUITE_P(Types, CausalConvKernels, ::testing::Values(at::kFloat, at::kBFloat16),
                          [](const auto& info) { return std::string(c10::toString(info.param)); });
-
-TEST(CausalConvKernel, CompilesForEveryGpu) {
-  if (!why_no_nvrtc().empty()) GTEST_SKIP() << why_no_nvrtc();
-  test::expect_compiles(kernel_file("causal_conv"), EmulatedGpu());
-}
 
 }  // namespace
 }  // namespace trainer

@@ -8,6 +8,7 @@
 
 // clang-format off
 // after what makes C++ of CUDA, and before the namespaces
+#include "ops/gated_delta.cuh"
 #include "ops/mask.cuh"
 #include "ops/norm.cuh"
 #include "ops/run_table.cuh"
@@ -46,6 +47,26 @@ namespace head_128 {
 constexpr int kHeadDim = 128;
 #include "ops/kernels_of_t5_attention.h"
 }  // namespace head_128
+namespace delta_float_32 {
+using Element = float;
+constexpr int kHeadDim = 32;
+#include "ops/kernels_of_gated_delta.h"
+}  // namespace delta_float_32
+namespace delta_float_128 {
+using Element = float;
+constexpr int kHeadDim = 128;
+#include "ops/kernels_of_gated_delta.h"
+}  // namespace delta_float_128
+namespace delta_bf16_32 {
+using Element = bf16;
+constexpr int kHeadDim = 32;
+#include "ops/kernels_of_gated_delta.h"
+}  // namespace delta_bf16_32
+namespace delta_bf16_128 {
+using Element = bf16;
+constexpr int kHeadDim = 128;
+#include "ops/kernels_of_gated_delta.h"
+}  // namespace delta_bf16_128
 
 namespace trainer {
 
@@ -59,6 +80,10 @@ class EmulatedGpu : public emulated::Gpu {
     head_16::add_to(*this);
     head_64::add_to(*this);
     head_128::add_to(*this);
+    delta_float_32::add_to(*this, "Element=float kHeadDim=32");
+    delta_float_128::add_to(*this, "Element=float kHeadDim=128");
+    delta_bf16_32::add_to(*this, "Element=bf16 kHeadDim=32");
+    delta_bf16_128::add_to(*this, "Element=bf16 kHeadDim=128");
   }
   // Whether the last operator moved several elements at once.
   bool was_wide() { return !take_used().back().ends_with("kWidth=1"); }

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -157,6 +158,12 @@ struct Callable<kernel> {
   }
 };
 
+// Aligned as new gives it: to 16 bytes.
+inline std::vector<std::byte>& shared_of_launch() {
+  static std::vector<std::byte> bytes;
+  return bytes;
+}
+
 // A file in one specialisation.
 class File : public Kernels {
  public:
@@ -172,8 +179,9 @@ class File : public Kernels {
   void launch(const char* function, const KernelGrid& grid,
               std::span<const KernelArgument> arguments) const override {
     const Call call = functions_.at(function);
-    if (grid.x >= (int64_t{1} << 31) || grid.y > 65535 || grid.threads > 1024)
+    if (grid.x >= (int64_t{1} << 31) || grid.y > 65535 || grid.threads > 1024 || grid.shared > kMostShared)
       throw std::logic_error("no GPU has such a grid");
+    shared_of_launch().assign(static_cast<size_t>(grid.shared), std::byte{0xff});  // NaN
     blockDim.x = static_cast<unsigned>(grid.threads);
     gridDim = {static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y), 1};
     Block block(blockDim.x);
@@ -225,6 +233,13 @@ inline float __shfl_xor_sync(unsigned /*mask*/, float value, int distance) {
   float got = 0.0f;
   trainer::emulated::Block::current_block()->exchange(value, [&](const auto& of) { got = of(lane); });
   return got;
+}
+template <class S>
+S& dynamic_shared() {
+  std::vector<std::byte>& bytes = trainer::emulated::shared_of_launch();
+  if (sizeof(S) > bytes.size())
+    throw std::logic_error("a kernel has more shared memory than its launch asked for");
+  return *reinterpret_cast<S*>(bytes.data());
 }
 inline float __uint_as_float(unsigned bits) { return std::bit_cast<float>(bits); }
 inline float __int_as_float(int bits) { return std::bit_cast<float>(bits); }
