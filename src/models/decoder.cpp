@@ -357,6 +357,15 @@ bool Decoder::share_adapter_with_head() {
   return true;
 }
 
+bool Decoder::packs_on_gpu() const {
+  if (c_.attention_soft_cap != 0) return false;
+  for (size_t layer = 0; layer < body_.layers.size(); layer++) {
+    const bool recurrent = layer < c_.recurrent.size() && c_.recurrent[layer];
+    if (!recurrent && !packs_in_one_kernel(dtype(), c_.heads_of(layer).head_dim)) return false;
+  }
+  return true;
+}
+
 std::vector<Module*> Decoder::blocks() {
   std::vector<Module*> all;
   for (const auto& layer : body_.layers) all.push_back(layer.get());

@@ -175,9 +175,7 @@ class Decoder : public Model {
   std::vector<std::string> default_lora_targets() const override;
   CollateOptions collate_options() const override { return {false, std::max<int64_t>(c_.padding_idx, 0), 0}; }
   std::vector<std::string> tied_names() const override;
-  bool packs_on_gpu() const override {
-    return c_.attention_soft_cap == 0 && packs_in_one_kernel(dtype(), c_.head_dim);
-  }
+  bool packs_on_gpu() const override;
 
  private:
   friend class DecoderGeneration;

@@ -5,8 +5,6 @@
 #include <vector>
 
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
-#include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "trainer/base/error.h"
@@ -18,6 +16,7 @@
 #include "device/target_device.h"
 #include "models/convolved_runs.h"
 #include "models/decoder.h"
+#include "nn/composed_gradients.h"
 #include "ops/causal_conv.h"
 
 namespace trainer {
@@ -39,8 +38,12 @@ struct CausalConvFunction : torch::autograd::Function<CausalConvFunction> {
     const variable_list saved = ctx->get_saved_variables();
     const TokenRuns runs = runs_from(ctx->saved_data["numbers"].toIntVector());
     const bool needs_weight = ctx->needs_input_grad(1);
-    if (runs_on_gpu(grads[0].device()) && !takes_causal_conv(saved[0], saved[1].size(2)))
-      return composed(grads[0], saved, runs, needs_weight);
+    if (runs_on_gpu(grads[0].device()) && !takes_causal_conv(saved[0], saved[1].size(2))) {
+      const auto composed = [&](const variable_list& in) {
+        return causal_conv_composed(in[0], in[1], runs, /*silu=*/false);
+      };
+      return composed_gradients(composed, saved, grads[0], needs_weight ? 2 : 1, /*arguments=*/3);
+    }
     const auto [gx, g_weight] =
         causal_conv_backward(grads[0], saved[0], saved[1], runs, /*silu=*/false, needs_weight);
     return {gx, g_weight, {}};
@@ -51,18 +54,6 @@ struct CausalConvFunction : torch::autograd::Function<CausalConvFunction> {
     TokenRuns runs;
     for (size_t i = 0; i < numbers.size(); i += 2) runs.push_back({numbers[i], numbers[i + 1]});
     return runs;
-  }
-
-  // On a GPU the composed operators run again, and LibTorch differentiates them.
-  static variable_list composed(const at::Tensor& grad, const variable_list& saved, const TokenRuns& runs,
-                                bool needs_weight) {
-    const at::AutoGradMode record(true);
-    variable_list in{saved[0].detach().requires_grad_(), saved[1].detach().requires_grad_(needs_weight)};
-    const at::Tensor out = causal_conv_composed(in[0], in[1], runs, /*silu=*/false);
-    if (!needs_weight) in.pop_back();
-    variable_list gradients = torch::autograd::grad({out}, in, {grad});
-    gradients.resize(3);
-    return gradients;
   }
 };
 

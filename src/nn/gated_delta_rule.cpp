@@ -1,14 +1,12 @@
 #include "nn/gated_delta_rule.h"
 
-#include <functional>
 #include <vector>
 
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
-#include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "device/target_device.h"
+#include "nn/composed_gradients.h"
 #include "ops/causal_conv.h"
 
 namespace trainer {
@@ -22,26 +20,6 @@ std::vector<int64_t> numbers_of(const DeltaShape& shape, const TokenRuns& runs) 
   for (const TokenRun& run : runs) {
     out.push_back(run.first);
     out.push_back(run.tokens);
-  }
-  return out;
-}
-
-// What no kernel computes runs again of composed operators, and LibTorch differentiates them.
-using Composed = std::function<at::Tensor(const variable_list&)>;
-
-// The gradients of `in`; undefined where not wanted.
-variable_list composed_gradients(const Composed& composed, const variable_list& in, const at::Tensor& grad,
-                                 const std::vector<bool>& wanted) {
-  const at::AutoGradMode record(true);
-  variable_list leaves, of;
-  for (size_t i = 0; i < in.size(); i++) {
-    leaves.push_back(in[i].detach().requires_grad_(wanted[i]));
-    if (wanted[i]) of.push_back(leaves.back());
-  }
-  const variable_list found = torch::autograd::grad({composed(leaves)}, of, {grad});
-  variable_list out(in.size());
-  for (size_t i = 0, next = 0; i < in.size(); i++) {
-    if (wanted[i]) out[i] = found[next++];
   }
   return out;
 }
@@ -70,25 +48,26 @@ struct DeltaRuleFunction : torch::autograd::Function<DeltaRuleFunction> {
   }
 
  private:
+  // What no kernel computes on a GPU runs again there of composed operators, and LibTorch differentiates
+  // them.
   static variable_list rule_gradients(const at::Tensor& grad, const DeltaInputs& in, const at::Tensor& kept,
                                       const DeltaShape& shape, const TokenRuns& runs) {
     if (runs_on_gpu(grad.device()) && !takes_gated_delta(in.qkv, shape)) {
-      const Composed composed = [&](const variable_list& t) {
+      const auto composed = [&](const variable_list& t) {
         return gated_delta_composed({t[0], t[1], t[2]}, shape, runs, /*wants_last_states=*/false).out;
       };
-      return composed_gradients(composed, in.tensors(), grad, {true, true, true});
+      return composed_gradients(composed, in.tensors(), grad, /*needed=*/3, /*arguments=*/3);
     }
     const auto [qkv, decay, beta] = gated_delta_backward(grad, in, kept, shape, runs);
     return {qkv, decay, beta};
   }
-
   static variable_list conv_gradients(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
                                       const TokenRuns& runs, bool needs_weight) {
     if (runs_on_gpu(grad.device()) && !takes_causal_conv(x, weight.size(2))) {
-      const Composed composed = [&](const variable_list& t) {
+      const auto composed = [&](const variable_list& t) {
         return causal_conv_composed(t[0], t[1], runs, /*silu=*/true);
       };
-      return composed_gradients(composed, {x, weight}, grad, {true, needs_weight});
+      return composed_gradients(composed, {x, weight}, grad, needs_weight ? 2 : 1, /*arguments=*/2);
     }
     const auto [gx, g_weight] = causal_conv_backward(grad, x, weight, runs, /*silu=*/true, needs_weight);
     return {gx, g_weight};

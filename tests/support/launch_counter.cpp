@@ -79,7 +79,33 @@ int64_t packed_samples(c10::ArrayRef<const c10::IValue> inputs) {
   return starts.defined() ? std::max<int64_t>(starts.numel() - 1, 1) : 1;
 }
 
-// Multiplications and additions of a product or of attention; 0 for all others.
+// Of the kernels of the gated delta rule, for each token, value head and number of the head: matrices of a
+// chunk that they read or write besides the operator's arguments and results, and products of a chunk's pairs
+// and with its states (src/ops/gated_delta.cu, gated_delta_backward.cu).
+struct DeltaRule {
+  DeltaRule(const std::string& name, c10::ArrayRef<const c10::IValue> inputs)
+      : backward(name.ends_with("_backward")) {
+    const size_t first = backward ? 1 : 0;  // grad comes before them
+    const at::Tensor qkv = inputs[first].toTensor(), decay = inputs[first + 1].toTensor();
+    all = static_cast<double>(decay.numel()) * kDim;
+    bytes_of_number = static_cast<int64_t>(qkv.element_size());
+  }
+  double operations() const {
+    return all * 2.0 * (backward ? 14 * kChunk + 8 * kDim : 5 * kChunk + 3 * kDim);
+  }
+  int64_t bytes() const {
+    const int64_t matrices = backward ? 30 + 4 * kDim / kChunk : 8 + 2 * kDim / kChunk;
+    return static_cast<int64_t>(all) * bytes_of_number * matrices;
+  }
+
+  static constexpr int64_t kDim = 128, kChunk = 64;  // heads of all Qwen3.5
+  bool backward;
+  double all = 0;
+  int64_t bytes_of_number = 0;
+};
+bool is_delta_rule(const std::string& name) { return name.starts_with("trainer::gated_delta"); }
+
+// Multiplications and additions of a product, attention or the gated delta rule; 0 for all others.
 double operations_of(const std::string& name, c10::ArrayRef<const c10::IValue> inputs) {
   const Known* one = known(name);
   const bool ours = is_our_attention(name), attends = ours || (one != nullptr && one->attention),
@@ -94,6 +120,7 @@ double operations_of(const std::string& name, c10::ArrayRef<const c10::IValue> i
                            (ours ? packed_samples(inputs) : 1);
     return forward * (causal ? 0.5 : 1.0) * (backward ? 2.5 : 1.0);
   }
+  if (is_delta_rule(name)) return DeltaRule(name, inputs).operations();
   if (!is_product(name)) return 0;
   const size_t first = name.find("add") == std::string::npos ? 0 : 1;
   const at::Tensor x = inputs[first].toTensor(), y = inputs[first + 1].toTensor();
@@ -130,6 +157,7 @@ std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction& function) {
   if (!calls.empty()) calls.back()->has_calls_within = true;
   const std::string name = function.name();
   for (const c10::IValue& input : function.inputs()) call->bytes += bytes_of(input);
+  if (is_delta_rule(name)) call->bytes += DeltaRule(name, function.inputs()).bytes();
   call->blocking_copy = is_blocking_copy(name, function.inputs());
   call->is_known = known(name) != nullptr;
   call->operations = operations_of(name, function.inputs());
@@ -163,7 +191,7 @@ void leave(const at::RecordFunction& function, at::ObserverContext* context) {
   if ((launches > 0 || call.has_bytes) && !within(&Call::has_bytes)) {
     counts.bytes += bytes;
     for (size_t i = 0; i < kCards.size(); i++) {
-      const bool attends = call.is_known || is_our_attention(name);
+      const bool attends = call.is_known || is_our_attention(name) || is_delta_rule(name);
       const double rate = attends ? kCards[i].attention : kCards[i].products;
       counts.seconds[i] += std::max(call.operations / rate, static_cast<double>(bytes) / kCards[i].bytes);
     }

@@ -31,6 +31,8 @@ struct CountedStep {
   bool lora = true;
   Recompute recompute = false;
   double dropout = 0.0;
+  bool recurrent =
+      false;  // the third layer, as the first two, is recurrent, and the others are not all alike
 };
 
 // docs/performance.md lists these.
@@ -41,6 +43,8 @@ const std::vector<CountedStep>& counted_steps() {
       {"the same, recomputed", "qwen3-8b", 2, 2048, true, true},
       {"Llama-3.1-8B, LoRA, dropout 0.05, 2 x 2048", "llama-3.1-8b", 2, 2048, true, false, 0.05},
       {"Qwen2.5-0.5B, all weights, 4 x 1024", "qwen2.5-0.5b", 4, 1024, false},
+      {"Qwen3-0.6B, LoRA, 2 x 2048", "qwen3-0.6b"},
+      {"Qwen3.5-0.8B, LoRA, 2 x 2048, a recurrent layer", "qwen3.5-0.8b", 2, 2048, true, false, 0.0, true},
       {"FLAN-T5-XL, LoRA, 8 x 512 and 512", "flan-t5-xl", 8, 512},
       {"FLAN-T5-XL, all weights, 8 x 512 and 512", "flan-t5-xl", 8, 512, false},
   };
@@ -117,7 +121,21 @@ int64_t bytes_of_rest(const CountedStep& c) {
   return bytes;
 }
 
+// Of a model whose layers are of two kinds; a layer is a recurrent one.
+CountedLaunches count_recurrent_launches(const CountedStep& c) {
+  const StepLaunches two = launches_of(c, 2), three = launches_of(c, 3),
+                     all = launches_of(c, layers_of(model_config(c.model)));
+  CountedLaunches found;
+  found.bytes_of_rest = bytes_of_rest(c);
+  found.forward = three.forward.per_layer(two.forward, 1);
+  found.backward = three.backward.per_layer(two.backward, 1);
+  found.step = all.forward;
+  found.step += all.backward;
+  return found;
+}
+
 CountedLaunches count_launches(const CountedStep& c) {
+  if (c.recurrent) return count_recurrent_launches(c);
   const StepLaunches two = launches_of(c, 2), four = launches_of(c, 4);
   CountedLaunches found;
   found.bytes_of_rest = bytes_of_rest(c);

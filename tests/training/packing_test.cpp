@@ -1,4 +1,5 @@
 // data.packing in whole runs: evaluation, recovery, replay, and what auto means.
+#include <filesystem>
 #include <fstream>
 
 #include <gtest/gtest.h>
@@ -206,6 +207,21 @@ TEST(AutomaticPacking, IsForTheCpuAndInBf16ForAGpu) {
   EXPECT_TRUE(auto_packs("qwen3", at::kBFloat16, at::kCUDA));
   EXPECT_FALSE(auto_packs("qwen3", at::kFloat, at::kCUDA));
   EXPECT_FALSE(auto_packs("gemma2", at::kBFloat16, at::kCUDA)) << "its scores are capped";
+}
+
+// Gemma 4's full layers have heads that are attended to sample by sample.
+TEST(AutomaticPacking, OfAModelWithSeveralKindsOfLayersIsWhereAllOfThemTakeIt) {
+  const auto packs = [](const std::string& card) {
+    const test::TemporaryDirectory directory;
+    std::filesystem::copy_file(std::filesystem::path(SOURCE_DIR) / "configs/models" / (card + ".json"),
+                               directory / "config.json");
+    Config config;
+    settle_packing(config, *model_on_meta(directory.path(), at::kBFloat16, /*train_all=*/false), at::kCUDA);
+    return config.data.packs();
+  };
+  EXPECT_FALSE(packs("gemma-4-12b"));
+  EXPECT_TRUE(packs("gemma-3-4b-text"));
+  EXPECT_TRUE(packs("qwen3.5-0.8b"));
 }
 
 TEST(AutomaticPacking, DoesNotChangeWhatIsAskedFor) {

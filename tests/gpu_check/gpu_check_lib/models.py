@@ -12,7 +12,7 @@ sys.path.insert(0, str(layout.MAKE))
 from tiny_model_lib import byte_level_bpe  # noqa: E402
 
 WORDS = 400
-END = {"t5": "</s>", "qwen3": "<|im_end|>", "qwen2": "<|im_end|>"}
+END = {"t5": "</s>", "qwen3": "<|im_end|>", "qwen3_5_text": "<|im_end|>", "qwen2": "<|im_end|>"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +39,9 @@ class Shape:
         else:
             changes = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
                        "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 1024}
+            if "linear_key_head_dim" in self.config():  # heads of a size that the kernels take; one layer of each kind
+                changes |= {"linear_key_head_dim": 32, "linear_value_head_dim": 32, "linear_num_key_heads": 2,
+                            "linear_num_value_heads": 4, "full_attention_interval": 2}
         return dataclasses.replace(self, name=f"tiny-{self.name}", changes=(*self.changes, *changes.items()), row_words=120)
 
 
@@ -49,6 +52,7 @@ SMALL_T5 = {"d_model": 256, "d_kv": 64, "d_ff": 512, "num_layers": 3, "num_decod
 SHAPES = {shape.name: shape for shape in (
     Shape("qwen3-8b", "qwen3-8b"),
     Shape("qwen3-0.6b", "qwen3-0.6b"),
+    Shape("qwen3.5-0.8b", "qwen3.5-0.8b"),
     Shape("flan-t5-xl", "flan-t5-xl"),
     Shape("qwen3", "qwen3-8b", tuple(SMALL_DECODER.items()), "float32", 200),
     Shape("t5", "flan-t5-xl", tuple(SMALL_T5.items()), "float32", 200),
