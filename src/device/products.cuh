@@ -113,3 +113,70 @@ DEVICE void each_sum(float (&sums)[tiles][4], int row, int col, const Body& body
         body(sums[n][i], row + lane / 4 + i / 2 * 8, col + n * 8 + lane % 4 * 2 + i % 2);
   }
 }
+
+// Reads a warp's sums from rows of a matrix in memory, `stride` apart: `from` is where row 0 and column 0 of the
+// block's sums lie. Rows from `count` on are 0.
+template <class T, int tiles>
+DEVICE void load_sums(float (&sums)[tiles][4], const T* from, long long stride, int row, int col, int count) {
+  const int lane = threadIdx.x % 32;
+  UNROLL for (int half = 0; half < 2; half++) {
+    const int i = row + lane / 4 + half * 8;
+    UNROLL for (int n = 0; n < tiles; n++) {
+      Pack<T, 2> pair = {};
+      if (i < count) pair = load<2>(from + i * stride + col + n * 8 + lane % 4 * 2);
+      sums[n][half * 2] = wide(pair.at[0]);
+      sums[n][half * 2 + 1] = wide(pair.at[1]);
+    }
+  }
+}
+
+// The inverse: writes the rows below `count`.
+template <class T, int tiles>
+DEVICE void store_sums(const float (&sums)[tiles][4], T* to, long long stride, int row, int col, int count) {
+  const int lane = threadIdx.x % 32;
+  UNROLL for (int half = 0; half < 2; half++) {
+    const int i = row + lane / 4 + half * 8;
+    UNROLL for (int n = 0; n < tiles; n++) {
+      const Pack<T, 2> pair = {narrow<T>(sums[n][half * 2]), narrow<T>(sums[n][half * 2 + 1])};
+      if (i < count) store<2>(to + i * stride + col + n * 8 + lane % 4 * 2, pair);
+    }
+  }
+}
+
+// A matrix on its way from memory to shared memory, in the registers of `threads` threads: it is fetched while the
+// block still computes with the one before. What is too large for them is read when it is put.
+template <class T, int rows, int cols, int threads, bool in_registers = (rows * cols * sizeof(T) <= 128 * threads)>
+struct Fetched {
+  static constexpr int kPiece = 16 / sizeof(T), kPieces = cols / kPiece, kCount = rows * kPieces / threads;
+  static_assert(rows * kPieces % threads == 0, "threads with unequal shares");
+
+  // As fill_matrix().
+  DEVICE void fetch(const T* from, long long stride, int count) {
+    UNROLL for (int n = 0; n < kCount; n++) {
+      const int i = n * threads + static_cast<int>(threadIdx.x), row = i / kPieces, col = i % kPieces * kPiece;
+      of[n] = {};
+      if (row < count) of[n] = load<kPiece>(from + row * stride + col);
+    }
+  }
+  DEVICE void put(Matrix<T, rows, cols>& to) const {
+    UNROLL for (int n = 0; n < kCount; n++) {
+      const int i = n * threads + static_cast<int>(threadIdx.x);
+      store<kPiece>(&to.at[i / kPieces][i % kPieces * kPiece], of[n]);
+    }
+  }
+
+  Pack<T, kPiece> of[kCount];
+};
+template <class T, int rows, int cols, int threads>
+struct Fetched<T, rows, cols, threads, false> {
+  DEVICE void fetch(const T* from_, long long stride_, int count_) {
+    from = from_;
+    stride = stride_;
+    count = count_;
+  }
+  DEVICE void put(Matrix<T, rows, cols>& to) const { fill_matrix(to, from, stride, count); }
+
+  const T* from;
+  long long stride;
+  int count;
+};

@@ -78,6 +78,8 @@ struct EndStates {
   float* last;
 };
 
+constexpr int kWalkThreads = 128;
+
 struct WalkMemory {
   Rows w, k;
   StateSlice state;
@@ -85,7 +87,22 @@ struct WalkMemory {
   float rest[kChunk];
 };
 
-// 128 threads. A block has a run, a value head and kSlice columns of its states: blockIdx.x counts slices,
+// What a block needs of a chunk before it has the state.
+struct NextChunk {
+  DEVICE void fetch(const ChunkPlace& place, const DeltaCall& call, const ChunkParts<Element>& parts, int row,
+                    int column) {
+    const long long matrix = place.number * kChunk * kHeadDim;
+    w.fetch(parts.w + matrix, kHeadDim, kChunk);
+    k.fetch(place.key<kHeadDim, Element>(call), call.row, place.tokens);
+    load_sums(u, parts.u + matrix + column, kHeadDim, row, 0, kChunk);
+    rest = threadIdx.x < kChunk ? parts.rest[place.number * kChunk + threadIdx.x] : 0.0f;
+    kept = parts.kept[place.number];
+  }
+  Fetched<Element, kChunk, kHeadDim, kWalkThreads> w, k;
+  float u[kSliceTiles][4], rest, kept;
+};
+
+// kWalkThreads. A block has a run, a value head and kSlice columns of its states: blockIdx.x counts slices,
 // then runs. It is the only one to add to these columns, so that no sum has to be ordered.
 KERNEL walk_chunks(GRID_CONSTANT const DeltaCall call, GRID_CONSTANT const RunTable runs,
                    GRID_CONSTANT const ChunkParts<Element> parts, EndStates ends) {
@@ -100,26 +117,29 @@ KERNEL walk_chunks(GRID_CONSTANT const DeltaCall call, GRID_CONSTANT const RunTa
   StateSums<kHeadDim, kSlice> state;
   if (ends.first != nullptr)
     state.each([&](float& x, int i, int c) { x = ends.first[of_run + i * kHeadDim + column + c]; });
+  NextChunk next;
+  if (chunks > 0) next.fetch(ChunkPlace(runs, run, 0, call), call, parts, row, column);
   for (int chunk = 0; chunk < chunks; chunk++) {
     const ChunkPlace place(runs, run, chunk, call);
-    const long long matrix = place.number * kChunk * kHeadDim + column;
     __syncthreads();
-    fill_matrix(m.w, parts.w + place.number * kChunk * kHeadDim, kHeadDim, kChunk);
-    fill_matrix(m.k, place.key<kHeadDim, Element>(call), call.row, place.tokens);
-    if (threadIdx.x < kChunk) m.rest[threadIdx.x] = parts.rest[place.number * kChunk + threadIdx.x];
+    next.w.put(m.w);
+    next.k.put(m.k);
+    if (threadIdx.x < kChunk) m.rest[threadIdx.x] = next.rest;
     state.put(m.state);
+    float sums[kSliceTiles][4];
+    UNROLL for (int n = 0; n < kSliceTiles; n++) {
+      UNROLL for (int i = 0; i < 4; i++) sums[n][i] = -next.u[n][i];
+    }
+    const float kept = next.kept;
     __syncthreads();
+    if (chunk + 1 < chunks) next.fetch(ChunkPlace(runs, run, chunk + 1, call), call, parts, row, column);
     write_matrix(m.state, parts.states + place.number * kHeadDim * kHeadDim + column, kHeadDim, kHeadDim);
-    float sums[kSliceTiles][4] = {};
     add_product(sums, plain(m.w), row, plain(m.state), 0, 0, kHeadDim);
-    each_sum(sums, row, 0, [&](float sum, int i, int c) {
-      const long long at = matrix + i * kHeadDim + c;
-      const float written = wide(parts.u[at]) - sum;
-      parts.n[at] = narrow<Element>(written);
-      m.n.at[i][c] = narrow<Element>(written * m.rest[i]);
-    });
+    each_sum(sums, row, 0, [&](float& sum, int, int) { sum = -sum; });
+    store_sums(sums, parts.n + place.number * kChunk * kHeadDim + column, kHeadDim, row, 0, kChunk);
+    each_sum(sums, row, 0, [&](float sum, int i, int c) { m.n.at[i][c] = narrow<Element>(sum * m.rest[i]); });
     __syncthreads();
-    state.scale(parts.kept[place.number]);
+    state.scale(kept);
     state.add(m.k, m.n);
   }
   if (ends.last == nullptr) return;
@@ -166,10 +186,7 @@ KERNEL read_chunks(GRID_CONSTANT const DeltaCall call, GRID_CONSTANT const RunTa
     add_product(sums, plain(m.q), row, plain(m.state), 0, 0, kHeadDim);
     each_sum(sums, row, 0, [&](float& sum, int i, int) { sum *= m.q_scales[i] * expf(m.decays.b[i]); });
     add_product(sums, plain(m.pairs), row, plain(m.n), 0, 0, row + 16);
-    each_sum(sums, row, 0, [&](float sum, int i, int c) {
-      if (i >= place.tokens) return;
-      const long long token = (place.first + i) * call.value_heads + place.head;
-      out[token * kHeadDim + column + c] = narrow<Element>(sum);
-    });
+    Element* const to = out + (place.first * call.value_heads + place.head) * kHeadDim + column;
+    store_sums(sums, to, static_cast<long long>(call.value_heads) * kHeadDim, row, 0, place.tokens);
   }
 }

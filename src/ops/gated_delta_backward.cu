@@ -58,11 +58,11 @@ KERNEL read_chunks_back(GRID_CONSTANT const DeltaCall call, GRID_CONSTANT const 
     __syncthreads();
     float sums[kSliceTiles][4] = {};
     add_product(sums, transposed(m.pairs), row, plain(m.g), 0, row, kChunk);
-    each_sum(sums, row, 0, [&](float sum, int i, int c) {
-      to.n[place.number * kChunk * kHeadDim + i * kHeadDim + column + c] = narrow<Element>(sum);
-    });
+    store_sums(sums, to.n + place.number * kChunk * kHeadDim + column, kHeadDim, row, 0, kChunk);
   }
 }
+
+constexpr int kWalkThreads = 128;
 
 struct WalkBackMemory {
   Rows keys;  // then queries
@@ -72,7 +72,24 @@ struct WalkBackMemory {
   float rest[kChunk], reads[kChunk];
 };
 
-// 128 threads. A block has a run, a value head and kSlice columns, as in walk_chunks. Completes g_N and
+// What a block needs of a chunk before it has the gradient of the state behind it.
+struct NextChunkBack {
+  DEVICE void fetch(const ChunkPlace& place, const DeltaCall& call, const ChunkParts<Element>& parts,
+                    const GradientParts<Element>& to, int row, int column) {
+    const long long matrix = place.number * kChunk * kHeadDim, token = place.number * kChunk + threadIdx.x;
+    keys.fetch(place.key<kHeadDim, Element>(call), call.row, place.tokens);
+    w.fetch(parts.w + matrix, kHeadDim, kChunk);
+    load_sums(n, to.n + matrix + column, kHeadDim, row, 0, kChunk);
+    load_sums(g, gradient_at(to, place) + column, to.row, row, 0, place.tokens);
+    rest = threadIdx.x < kChunk ? parts.rest[token] : 0.0f;
+    reads = threadIdx.x < kChunk ? to.reads[token] : 0.0f;
+    kept = parts.kept[place.number];
+  }
+  Fetched<Element, kChunk, kHeadDim, kWalkThreads> keys, w;
+  float n[kSliceTiles][4], g[kSliceTiles][4], rest, reads, kept;
+};
+
+// kWalkThreads. A block has a run, a value head and kSlice columns, as in walk_chunks. Completes g_N and
 // writes the gradient of the state behind each chunk.
 KERNEL walk_chunks_back(GRID_CONSTANT const DeltaCall call, GRID_CONSTANT const RunTable runs,
                         GRID_CONSTANT const ChunkParts<Element> parts,
@@ -82,34 +99,39 @@ KERNEL walk_chunks_back(GRID_CONSTANT const DeltaCall call, GRID_CONSTANT const 
   const int run = static_cast<int>(blockIdx.x) / kSlices,
             column = static_cast<int>(blockIdx.x) % kSlices * kSlice;
   const int row = static_cast<int>(threadIdx.x) / 32 * 16, own = static_cast<int>(threadIdx.x);
+  const int chunks = runs.tiles[run + 1] - runs.tiles[run];
   StateSums<kHeadDim, kSlice> state;
-  for (int chunk = runs.tiles[run + 1] - runs.tiles[run] - 1; chunk >= 0; chunk--) {
+  NextChunkBack next;
+  if (chunks > 0) next.fetch(ChunkPlace(runs, run, chunks - 1, call), call, parts, to, row, column);
+  for (int chunk = chunks - 1; chunk >= 0; chunk--) {
     const ChunkPlace place(runs, run, chunk, call);
+    Fetched<Element, kChunk, kHeadDim, kWalkThreads> queries;
+    queries.fetch(place.query<kHeadDim, Element>(call), call.row, place.tokens);
     __syncthreads();
-    fill_matrix(m.keys, place.key<kHeadDim, Element>(call), call.row, place.tokens);
-    fill_matrix(m.w, parts.w + place.number * kChunk * kHeadDim, kHeadDim, kChunk);
+    next.keys.put(m.keys);
+    next.w.put(m.w);
     if (own < kChunk) {
-      m.rest[own] = parts.rest[place.number * kChunk + own];
-      m.reads[own] = to.reads[place.number * kChunk + own];
+      m.rest[own] = next.rest;
+      m.reads[own] = next.reads;
     }
     state.put(m.state);
     __syncthreads();
     write_matrix(m.state, to.states + place.number * kHeadDim * kHeadDim + column, kHeadDim, kHeadDim);
     float sums[kSliceTiles][4] = {};
     add_product(sums, plain(m.keys), row, plain(m.state), 0, 0, kHeadDim);
-    const Element* const g = gradient_at(to, place) + column;
-    Element* const n = to.n + place.number * kChunk * kHeadDim + column;
-    each_sum(sums, row, 0, [&](float sum, int i, int c) {
-      const float of_n = wide(n[i * kHeadDim + c]) + m.rest[i] * sum;
-      n[i * kHeadDim + c] = narrow<Element>(of_n);
-      m.n.at[i][c] = narrow<Element>(-of_n);
-      const float of_out = i < place.tokens ? wide(g[i * to.row + c]) : 0.0f;
-      m.g.at[i][c] = narrow<Element>(of_out * m.reads[i]);
-    });
+    each_sum(sums, row, 0, [&](float& sum, int i, int) { sum *= m.rest[i]; });
+    UNROLL for (int n = 0; n < kSliceTiles; n++) {
+      UNROLL for (int i = 0; i < 4; i++) sums[n][i] += next.n[n][i];
+    }
+    store_sums(sums, to.n + place.number * kChunk * kHeadDim + column, kHeadDim, row, 0, kChunk);
+    each_sum(sums, row, 0, [&](float sum, int i, int c) { m.n.at[i][c] = narrow<Element>(-sum); });
+    each_sum(next.g, row, 0, [&](float g, int i, int c) { m.g.at[i][c] = narrow<Element>(g * m.reads[i]); });
     __syncthreads();
-    fill_matrix(m.keys, place.query<kHeadDim, Element>(call), call.row, place.tokens);
+    queries.put(m.keys);
+    const float kept = next.kept;
+    if (chunk > 0) next.fetch(ChunkPlace(runs, run, chunk - 1, call), call, parts, to, row, column);
     __syncthreads();
-    state.scale(parts.kept[place.number]);
+    state.scale(kept);
     state.add(m.keys, m.g);
     state.add(m.w, m.n);
   }
@@ -190,15 +212,19 @@ DEVICE float through_states(GradientMemory& m, GradientBlock& b, const DeltaCall
     __syncthreads();
     float solved[kOwnTiles][4] = {};
     add_product(solved, transposed(m.pairs), b.row, plain(m.g_n), b.half * kSlice / 2, b.row, kChunk);
-    const Element* const v = place.value<kHeadDim, Element>(call) + column;
+    float values[kOwnTiles][4];
+    load_sums(values, place.value<kHeadDim, Element>(call) + column, call.row, b.row, b.half * kSlice / 2,
+              place.tokens);
     Element* const g_v =
         to.g_qkv + place.first * to.columns + (2 * call.key_heads + place.head) * kHeadDim + column;
-    each_sum(solved, b.row, b.half * kSlice / 2, [&](float x, int i, int c) {
+    UNROLL for (int n = 0; n < kOwnTiles; n++) {
+      UNROLL for (int i = 0; i < 4; i++) of_value[i / 2] += solved[n][i] * values[n][i];
+    }
+    each_sum(solved, b.row, b.half * kSlice / 2, [&](float& x, int i, int c) {
       m.solved.at[i][c] = narrow<Element>(x);
-      if (i >= place.tokens) return;
-      b.add_to_row(of_value, i, x * wide(v[i * call.row + c]));
-      g_v[i * to.columns + c] = narrow<Element>(x * m.decays.beta[i]);
+      x *= m.decays.beta[i];
     });
+    store_sums(solved, g_v, to.columns, b.row, b.half * kSlice / 2, place.tokens);
     __syncthreads();
     add_product(b.of_a, plain(m.solved), b.row, transposed(m.n), b.half * kChunk / 2, 0, kSlice);
     add_product(b.of_p, plain(m.g), b.row, transposed(m.n), b.half * kChunk / 2, 0, kSlice);
@@ -319,14 +345,12 @@ KERNEL chunk_gradients(GRID_CONSTANT const DeltaCall call, GRID_CONSTANT const R
   through_pairs(m, b);
   b.put_dots(m, kOfRow, b.of_row, m.k);
   const long long of_rows = place.number * kChunk * kHeadDim;
-  each_sum(b.of_query, b.row, b.half * kHeadDim / 2,
-           [&](float x, int i, int c) { to.queries[of_rows + i * kHeadDim + c] = x; });
+  store_sums(b.of_query, to.queries + of_rows, kHeadDim, b.row, b.half * kHeadDim / 2, kChunk);
   each_sum(b.of_row, b.row, b.half * kHeadDim / 2, [&](float& x, int i, int) { x *= m.decays.beta[i]; });
   UNROLL for (int n = 0; n < GradientBlock::kTiles; n++) {
     UNROLL for (int i = 0; i < 4; i++) b.of_column[n][i] += b.of_row[n][i];
   }
-  each_sum(b.of_column, b.row, b.half * kHeadDim / 2,
-           [&](float x, int i, int c) { to.keys[of_rows + i * kHeadDim + c] = x; });
+  store_sums(b.of_column, to.keys + of_rows, kHeadDim, b.row, b.half * kHeadDim / 2, kChunk);
   __syncthreads();
   write_gate_gradients(m, place, call, of_kept, to);
 }
