@@ -156,64 +156,92 @@ struct DeltaGradients {
   float *decay, *beta;
 };
 
-// The part of the gradients that goes through the products with states and with N: fills in g_n, from which
-// it makes those of v and of K S, g_a, g_p, g_kd, and adds to g_q.
-void through_products(BackwardHead& w, const float* state, const float* g_state) {
+// The states around a chunk of a run. Before the first one the state is 0 and needs no gradient; behind the
+// last one the gradient is 0. Products with those are left out.
+struct AroundChunk {
+  const float* state;    // before the chunk; nullptr: 0
+  float* g_state;        // after the chunk; becomes that before it, unless state is nullptr
+  bool is_last = false;  // g_state is 0
+};
+
+// What the state after the chunk gives: adds to g_n, fills in g_kd.
+void from_next_state(BackwardHead& w, const float* g_state) {
   const ChunkKeys& keys = w.keys;
   ChunkValues& c = w.values;
   const int64_t rows = keys.rows, key_columns = keys.row - kSmallColumns, columns = c.row - kSmallColumns;
-  transpose_small(c.n, c.row, w.nt, kChunkRow, rows, columns);
-  transpose_small(state, c.row, w.state_t, keys.row, key_columns, columns);
   transpose_small(g_state, c.row, w.g_state_t, keys.row, key_columns, columns);
   scale_rows(keys.k, c.rest, c.kd, keys.row, rows);
-  scale_rows(w.g_out, c.decayed, w.g_read, c.row, rows);
-  lower_transposed<Into::set>(c.p, w.g_out, w.g_n, c.row, rows);
   small_product<Into::add>({c.kd, keys.row, 1}, g_state, c.row, w.g_n, c.row, {rows, columns, key_columns});
-  pairs_with(w.g_out, w.nt, w.g_p, c.row, rows);
   small_product<Into::set>({c.n, c.row, 1}, w.g_state_t, keys.row, w.g_kd, keys.row,
                            {rows, key_columns, columns});
-  small_product<Into::add>({w.g_read, c.row, 1}, w.state_t, keys.row, w.g_q, keys.row,
-                           {rows, key_columns, columns});
+}
+
+// The part of the gradients that goes through N: fills in g_n, from which it makes those of v and of K S,
+// g_a, g_p and g_kd.
+void through_products(BackwardHead& w, const AroundChunk& around) {
+  const ChunkKeys& keys = w.keys;
+  ChunkValues& c = w.values;
+  const int64_t rows = keys.rows;
+  transpose_small(c.n, c.row, w.nt, kChunkRow, rows, c.row - kSmallColumns);
+  lower_transposed<Into::set>(c.p, w.g_out, w.g_n, c.row, rows);
+  if (around.is_last) {
+    clear_rows(w.g_kd, keys.row, rows);
+  } else {
+    from_next_state(w, around.g_state);
+  }
+  pairs_with(w.g_out, w.nt, w.g_p, c.row, rows);
   solve_upper(c.a, w.g_n, c.row, rows);
   pairs_with(w.g_n, w.nt, w.g_a, c.row, rows);
 }
 
-// Adds to g_k and g_q what the chunk's pairs and the state give, and makes g_state that before the chunk.
-void into_keys_and_state(BackwardHead& w, float* g_state) {
+// Adds to g_k and g_q what the chunk's pairs give.
+void into_keys(BackwardHead& w) {
   const ChunkKeys& keys = w.keys;
-  const ChunkValues& c = w.values;
-  const int64_t rows = keys.rows, key_columns = keys.row - kSmallColumns, columns = c.row - kSmallColumns;
-  small_product<Into::add>({w.g_ks, c.row, 1}, w.state_t, keys.row, w.g_k, keys.row,
-                           {rows, key_columns, columns});
+  const int64_t rows = keys.rows;
   lower_times(w.g_a, keys.k, w.g_k, keys.row, rows);
   lower_transposed<Into::add>(w.g_a, keys.k, w.g_k, keys.row, rows);
   lower_transposed<Into::add>(w.g_p, keys.q, w.g_k, keys.row, rows);
   lower_times(w.g_p, keys.k, w.g_q, keys.row, rows);
-  add_scaled_rows(w.g_kd, c.rest, w.g_k, keys.row, rows);
-  scale_all(g_state, c.last, key_columns * c.row);
-  small_product<Into::add>({keys.q, 1, keys.row}, w.g_read, c.row, g_state, c.row,
+  add_scaled_rows(w.g_kd, w.values.rest, w.g_k, keys.row, rows);
+}
+
+// Adds to g_k and g_q what reading the state gives, and makes g_state that before the chunk.
+void through_state(BackwardHead& w, const AroundChunk& around) {
+  const ChunkKeys& keys = w.keys;
+  const ChunkValues& c = w.values;
+  const int64_t rows = keys.rows, key_columns = keys.row - kSmallColumns, columns = c.row - kSmallColumns;
+  transpose_small(around.state, c.row, w.state_t, keys.row, key_columns, columns);
+  small_product<Into::add>({w.g_read, c.row, 1}, w.state_t, keys.row, w.g_q, keys.row,
+                           {rows, key_columns, columns});
+  small_product<Into::add>({w.g_ks, c.row, 1}, w.state_t, keys.row, w.g_k, keys.row,
+                           {rows, key_columns, columns});
+  scale_all(around.g_state, c.last, key_columns * c.row);
+  small_product<Into::add>({keys.q, 1, keys.row}, w.g_read, c.row, around.g_state, c.row,
                            {key_columns, columns, rows});
-  small_product<Into::add>({keys.k, 1, keys.row}, w.g_ks, c.row, g_state, c.row,
+  small_product<Into::add>({keys.k, 1, keys.row}, w.g_ks, c.row, around.g_state, c.row,
                            {key_columns, columns, rows});
 }
 
-// One value head of one chunk; g_state is that after the chunk and becomes that before it.
+// One value head of one chunk.
 template <class T>
 void chunk_gradients(BackwardHead& w, const DeltaPlaces<T>& in, const T* grad, const DeltaGradients<T>& to,
-                     int64_t head, int64_t token, const float* state, float* g_state) {
+                     int64_t head, int64_t token, const AroundChunk& around) {
   const DeltaShape& s = in.shape;
   const ChunkKeys& keys = w.keys;
   ChunkValues& c = w.values;
   const int64_t columns = c.row - kSmallColumns, key_columns = keys.row - kSmallColumns;
   read_values(in, keys, c, head, token);
-  read_state(keys, c, state, /*with_queries=*/true);
+  read_state(keys, c, around.state, /*with_queries=*/true);
   load_rows(grad + token * s.values() + head * s.value_dim, s.values(), w.g_out, c.row, keys.tokens,
             keys.rows, s.value_dim);
-  through_products(w, state, g_state);
+  through_products(w, around);
   pair_gradients(keys, c, w.g_a, w.g_p, w.g_beta, w.row_sums, w.column_sums);
   double g_b[kDeltaChunk] = {};  // of the summed decays
-  double of_last =
-      static_cast<double>(c.last) * static_cast<double>(dot(state, g_state, key_columns * c.row));
+  double of_last = 0.0;
+  if (around.state != nullptr && !around.is_last) {
+    const float along = dot(around.state, around.g_state, key_columns * c.row);
+    of_last = static_cast<double>(c.last) * static_cast<double>(along);
+  }
   T* const g_values = to.qkv + token * s.columns() + 2 * s.keys() + head * s.value_dim;
   for (int64_t i = 0; i < keys.tokens; i++) {
     const int64_t at = i * c.row;
@@ -226,7 +254,12 @@ void chunk_gradients(BackwardHead& w, const DeltaPlaces<T>& in, const T* grad, c
     of_last += static_cast<double>(of_kd);
   }
   for (int64_t i = 0; i < keys.rows; i++) w.row_sums[i] = -c.beta[i] * c.decayed[i];
-  scale_rows(w.g_n, w.row_sums, w.g_ks, c.row, keys.rows);
+  if (around.state != nullptr) {
+    scale_rows(w.g_n, w.row_sums, w.g_ks, c.row, keys.rows);
+    scale_rows(w.g_out, c.decayed, w.g_read, c.row, keys.rows);
+    through_state(w, around);
+  }
+  into_keys(w);
   scale_rows(w.g_n, c.beta, w.g_out, c.row, keys.rows);
   store_rows(w.g_out, c.row, g_values, s.columns(), keys.tokens, s.value_dim);
   double sum = of_last;
@@ -234,7 +267,6 @@ void chunk_gradients(BackwardHead& w, const DeltaPlaces<T>& in, const T* grad, c
     sum += g_b[i];
     to.decay[(token + i) * s.value_heads + head] = static_cast<float>(sum);
   }
-  into_keys_and_state(w, g_state);
 }
 
 template <class T>
@@ -259,10 +291,11 @@ void run_head_back(float* memory, const DeltaPlaces<T>& in, const T* grad, const
     for (int64_t chunk = begin; chunk + 1 < end; chunk++) {
       const int64_t token = read(chunk);
       for (int64_t h = 0; h < s.group(); h++) {
+        const bool is_zero = chunk == 0;
         const float* const state = state_of(chunk - begin, h);
         float* const next = state_of(chunk - begin + 1, h);
         read_values(in, w.keys, w.values, first_head + h, token);
-        read_state(w.keys, w.values, state, /*with_queries=*/false);
+        read_state(w.keys, w.values, is_zero ? nullptr : state, /*with_queries=*/false);
         std::memcpy(next, state, static_cast<size_t>(w.size) * sizeof(float));
         write_state(w.keys, w.values, next);
       }
@@ -272,8 +305,9 @@ void run_head_back(float* memory, const DeltaPlaces<T>& in, const T* grad, const
       std::memset(w.g_k, 0, static_cast<size_t>(kDeltaChunk * w.keys.row) * sizeof(float));
       std::memset(w.g_q, 0, static_cast<size_t>(kDeltaChunk * w.keys.row) * sizeof(float));
       for (int64_t h = 0; h < s.group(); h++) {
-        chunk_gradients(w, in, grad, to, first_head + h, token, state_of(chunk - begin, h),
-                        w.g_states + h * w.size);
+        const AroundChunk around{chunk == 0 ? nullptr : state_of(chunk - begin, h), w.g_states + h * w.size,
+                                 /*is_last=*/chunk + 1 == chunks};
+        chunk_gradients(w, in, grad, to, first_head + h, token, around);
       }
       T* const g_query = to.qkv + token * s.columns() + head * s.key_dim;
       const auto factor = static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.key_dim)));

@@ -246,11 +246,21 @@ void read_values(const DeltaPlaces<T>& in, const ChunkKeys& keys, ChunkValues& c
   weigh_pairs(c.b, c.beta, keys.kk, keys.qk, c.d, c.a, c.p, keys.rows);
 }
 
-// Fills in ks, and n, from the state before the chunk; with_queries: qs as well.
+inline void clear_rows(float* x, int64_t row, int64_t rows) {
+  std::memset(x, 0, static_cast<size_t>(row * rows) * sizeof(float));
+}
+
+// Fills in ks, and n, from the state before the chunk; with_queries: qs as well. nullptr is a state of zeros,
+// with which a short sample has none of the largest products.
 inline void read_state(const ChunkKeys& keys, ChunkValues& c, const float* state, bool with_queries) {
   const SmallSize size{keys.rows, c.row - kSmallColumns, keys.row - kSmallColumns};
-  small_product<Into::set>({keys.k, keys.row, 1}, state, c.row, c.ks, c.row, size);
-  if (with_queries) small_product<Into::set>({keys.q, keys.row, 1}, state, c.row, c.qs, c.row, size);
+  if (state != nullptr) {
+    small_product<Into::set>({keys.k, keys.row, 1}, state, c.row, c.ks, c.row, size);
+    if (with_queries) small_product<Into::set>({keys.q, keys.row, 1}, state, c.row, c.qs, c.row, size);
+  } else {
+    clear_rows(c.ks, c.row, keys.rows);
+    if (with_queries) clear_rows(c.qs, c.row, keys.rows);
+  }
   unread_values(c, c.v, c.ks, c.n, keys.rows);
   solve_lower(c.a, c.n, c.row, keys.rows);
 }

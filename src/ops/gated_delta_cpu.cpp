@@ -49,6 +49,7 @@ void run_head(float* memory, const DeltaPlaces<T>& in, const TokenRun& run, int6
     load_state(first == nullptr ? nullptr : first + h * stored, work.states + h * size, s);
   for (int64_t at = 0; at < run.tokens; at += kDeltaChunk) {
     const int64_t token = run.first + at, tokens = std::min(kDeltaChunk, run.tokens - at);
+    const bool is_zero = at == 0 && first == nullptr, is_last = at + tokens == run.tokens;
     read_keys(in, work.keys, head, token, tokens);
     for (int64_t h = 0; h < s.group(); h++) {
       float* const state = work.states + h * size;
@@ -58,11 +59,11 @@ void run_head(float* memory, const DeltaPlaces<T>& in, const TokenRun& run, int6
       }
       const int64_t value_head = head * s.group() + h;
       read_values(in, work.keys, work.values, value_head, token);
-      read_state(work.keys, work.values, state, /*with_queries=*/true);
+      read_state(work.keys, work.values, is_zero ? nullptr : state, /*with_queries=*/true);
       read_out(work.keys, work.values, work.out);
       store_rows(work.out, row, out + token * s.values() + value_head * s.value_dim, s.values(), tokens,
                  s.value_dim);
-      write_state(work.keys, work.values, state);
+      if (!is_last || last != nullptr) write_state(work.keys, work.values, state);
     }
   }
   for (int64_t h = 0; h < s.group() && last != nullptr; h++)
