@@ -5,7 +5,6 @@
 #include <vector>
 
 #include <ATen/ATen.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
@@ -13,59 +12,12 @@
 #include "trainer/nn/linear.h"
 
 #include "base/text.h"
-#include "device/target_device.h"
 #include "models/convolved_runs.h"
 #include "models/decoder.h"
-#include "nn/composed_gradients.h"
-#include "ops/causal_conv.h"
+#include "nn/causal_convolution.h"
 
 namespace trainer {
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
-
-struct CausalConvFunction : torch::autograd::Function<CausalConvFunction> {
-  // numbers: the first row and the tokens of each run
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
-                            const std::vector<int64_t>& numbers) {
-    ctx->save_for_backward({x, weight});
-    ctx->saved_data["numbers"] = numbers;
-    return causal_conv(x, weight, runs_from(numbers), /*silu=*/false);
-  }
-
-  static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    const variable_list saved = ctx->get_saved_variables();
-    const TokenRuns runs = runs_from(ctx->saved_data["numbers"].toIntVector());
-    const bool needs_weight = ctx->needs_input_grad(1);
-    if (runs_on_gpu(grads[0].device()) && !takes_causal_conv(saved[0], saved[1].size(2))) {
-      const auto composed = [&](const variable_list& in) {
-        return causal_conv_composed(in[0], in[1], runs, /*silu=*/false);
-      };
-      return composed_gradients(composed, saved, grads[0], needs_weight ? 2 : 1, /*arguments=*/3);
-    }
-    const auto [gx, g_weight] =
-        causal_conv_backward(grads[0], saved[0], saved[1], runs, /*silu=*/false, needs_weight);
-    return {gx, g_weight, {}};
-  }
-
- private:
-  static TokenRuns runs_from(const std::vector<int64_t>& numbers) {
-    TokenRuns runs;
-    for (size_t i = 0; i < numbers.size(); i += 2) runs.push_back({numbers[i], numbers[i + 1]});
-    return runs;
-  }
-};
-
-// A causal convolution of x [tokens, channels], differentiable.
-at::Tensor causal_convolution(const at::Tensor& x, const at::Tensor& weight, const TokenRuns& runs) {
-  std::vector<int64_t> numbers;
-  for (const TokenRun& run : runs) {
-    numbers.push_back(run.first);
-    numbers.push_back(run.tokens);
-  }
-  return CausalConvFunction::apply(x, weight, numbers);
-}
 
 // Of each token in_proj makes b, c and x [D]; the result is out_proj(c * conv(b * x)).
 class ShortConvolution : public Mixer {

@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "device/target_device.h"
+#include "nn/causal_convolution.h"
 #include "nn/composed_gradients.h"
 #include "ops/causal_conv.h"
 
@@ -15,13 +16,16 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-std::vector<int64_t> numbers_of(const DeltaShape& shape, const TokenRuns& runs) {
+// The shape, and then the runs.
+std::vector<int64_t> to_numbers(const DeltaShape& shape, const TokenRuns& runs) {
   std::vector<int64_t> out{shape.key_heads, shape.value_heads, shape.key_dim, shape.value_dim};
-  for (const TokenRun& run : runs) {
-    out.push_back(run.first);
-    out.push_back(run.tokens);
-  }
+  const std::vector<int64_t> of_runs = numbers_of(runs);
+  out.insert(out.end(), of_runs.begin(), of_runs.end());
   return out;
+}
+
+std::pair<DeltaShape, TokenRuns> shape_and_runs(at::IntArrayRef numbers) {
+  return {{numbers[0], numbers[1], numbers[2], numbers[3]}, runs_from(numbers.slice(4))};
 }
 
 struct DeltaRuleFunction : torch::autograd::Function<DeltaRuleFunction> {
@@ -43,8 +47,9 @@ struct DeltaRuleFunction : torch::autograd::Function<DeltaRuleFunction> {
     const at::Tensor mixed = causal_conv(saved[0], saved[3], runs, /*silu=*/true);
     const variable_list of_rule =
         rule_gradients(grads[0], {mixed, saved[1], saved[2]}, saved[4], shape, runs);
-    const variable_list of_conv = conv_gradients(of_rule[0], saved[0], saved[3], runs, needs_weight);
-    return {of_conv[0], of_rule[1], of_rule[2], of_conv[1], {}};
+    const auto [g_qkv, g_weight] =
+        causal_convolution_gradients(of_rule[0], saved[0], saved[3], runs, /*silu=*/true, needs_weight);
+    return {g_qkv, of_rule[1], of_rule[2], g_weight, {}};
   }
 
  private:
@@ -61,30 +66,13 @@ struct DeltaRuleFunction : torch::autograd::Function<DeltaRuleFunction> {
     const auto [qkv, decay, beta] = gated_delta_backward(grad, in, kept, shape, runs);
     return {qkv, decay, beta};
   }
-  static variable_list conv_gradients(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
-                                      const TokenRuns& runs, bool needs_weight) {
-    if (runs_on_gpu(grad.device()) && !takes_causal_conv(x, weight.size(2))) {
-      const auto composed = [&](const variable_list& t) {
-        return causal_conv_composed(t[0], t[1], runs, /*silu=*/true);
-      };
-      return composed_gradients(composed, {x, weight}, grad, needs_weight ? 2 : 1, /*arguments=*/2);
-    }
-    const auto [gx, g_weight] = causal_conv_backward(grad, x, weight, runs, /*silu=*/true, needs_weight);
-    return {gx, g_weight};
-  }
-
-  static std::pair<DeltaShape, TokenRuns> shape_and_runs(const std::vector<int64_t>& numbers) {
-    TokenRuns runs;
-    for (size_t i = 4; i < numbers.size(); i += 2) runs.push_back({numbers[i], numbers[i + 1]});
-    return {{numbers[0], numbers[1], numbers[2], numbers[3]}, runs};
-  }
 };
 
 }  // namespace
 
 at::Tensor gated_delta_rule(const DeltaInputs& in, const at::Tensor& conv_weight, const DeltaShape& shape,
                             const TokenRuns& runs) {
-  return DeltaRuleFunction::apply(in.qkv, in.decay, in.beta, conv_weight, numbers_of(shape, runs));
+  return DeltaRuleFunction::apply(in.qkv, in.decay, in.beta, conv_weight, to_numbers(shape, runs));
 }
 
 }  // namespace trainer

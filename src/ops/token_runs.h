@@ -14,6 +14,18 @@ struct TokenRun {
 };
 using TokenRuns = std::vector<TokenRun>;
 
+// The runs as plain numbers, which autograd keeps for backward, and back.
+inline std::vector<int64_t> numbers_of(const TokenRuns& runs) {
+  std::vector<int64_t> out;
+  for (const TokenRun& run : runs) out.insert(out.end(), {run.first, run.tokens});
+  return out;
+}
+inline TokenRuns runs_from(at::IntArrayRef numbers) {
+  TokenRuns runs;
+  for (size_t i = 0; i < numbers.size(); i += 2) runs.push_back({numbers[i], numbers[i + 1]});
+  return runs;
+}
+
 // Returns a tensor [rows, columns] without values, but for zeros in padding.
 inline at::Tensor zeros_in_padding(int64_t rows, int64_t columns, const at::TensorOptions& options,
                                    const TokenRuns& runs) {
