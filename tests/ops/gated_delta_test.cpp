@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "device/target_device.h"
+#include "nn/causal_convolution.h"
 #include "nn/gated_delta_rule.h"
 #include "ops/causal_conv.h"
 #include "ops/gated_delta_definition.h"
@@ -15,7 +16,8 @@
 namespace trainer {
 namespace {
 
-at::Tensor conv_by_definition(const at::Tensor& x, const at::Tensor& weight, const TokenRuns& runs) {
+at::Tensor conv_by_definition(const at::Tensor& x, const at::Tensor& weight, const TokenRuns& runs,
+                              bool silu = true) {
   std::vector<at::Tensor> rows(static_cast<size_t>(x.size(0)), at::zeros({x.size(1)}, x.options()));
   const int64_t width = weight.size(2);
   for (const TokenRun& run : runs) {
@@ -23,7 +25,7 @@ at::Tensor conv_by_definition(const at::Tensor& x, const at::Tensor& weight, con
       at::Tensor sum = at::zeros({x.size(1)}, x.options());
       for (int64_t back = 0; back < std::min(width, t + 1); back++)
         sum = sum + weight.select(2, width - 1 - back).squeeze(1) * x[run.first + t - back];
-      rows[static_cast<size_t>(run.first + t)] = at::silu(sum);
+      rows[static_cast<size_t>(run.first + t)] = silu ? at::silu(sum) : sum;
     }
   }
   return at::stack(rows);
@@ -138,6 +140,36 @@ TEST(GatedDelta, GoesOnFromAState) {
     state = result.last_states;
     begin += tokens;
   }
+}
+
+// As LFM2 has it, on a CPU and composed as for a GPU.
+TEST(CausalConvolution, ValueAndBothGradientsAreTheDefinitions) {
+  for (const Case& c : cases()) {
+    const Tensors in{inputs_of(c)[0], inputs_of(c)[3]};
+    const at::Tensor weight = Random(8).normal(in[0].sizes());
+    const auto definition = [&](const Tensors& t) { return conv_by_definition(t[0], t[1], c.runs, false); };
+    const auto run = [&](const Tensors& t) { return causal_convolution(t[0], t[1], c.runs); };
+    const Tensors exact = value_and_gradients(definition, in, weight, at::kDouble);
+    const Tensors own = value_and_gradients(run, in, weight, at::kFloat);
+    const CpuActsAsGpu acts;
+    const Tensors composed = value_and_gradients(run, in, weight, at::kFloat);
+    for (size_t i = 0; i < exact.size(); i++) {
+      EXPECT_LE(relative_difference(own[i], exact[i]), 1e-6) << i;
+      EXPECT_LE(relative_difference(composed[i], exact[i]), 1e-6) << i;
+    }
+  }
+}
+
+// Without a first state, the first chunk of a run has no products with one.
+TEST(GatedDelta, AStateOfZerosIsTheSameAsNone) {
+  const DeltaShape shape{2, 4, 16, 24};
+  const Case c{shape, {{0, 5}, {5, 64}, {69, 130}}, 199};
+  const Tensors in = inputs_of(c);
+  const at::Tensor zeros = at::zeros({3, shape.value_heads, shape.key_dim, shape.value_dim});
+  const DeltaResult none = gated_delta({in[0], in[1], in[2]}, shape, c.runs, true);
+  const DeltaResult given = gated_delta({in[0], in[1], in[2], zeros}, shape, c.runs, true);
+  EXPECT_TRUE(none.out.equal(given.out));
+  EXPECT_TRUE(none.last_states.equal(given.last_states));
 }
 
 // bf16 is rounded after the convolution and at the end; states and sums are in fp32.
