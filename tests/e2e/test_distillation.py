@@ -6,7 +6,8 @@ import struct
 import subprocess
 import unittest
 
-from support import EndToEnd, python_with, read_rows, run_script, tensors_of, trainer, write_rows
+from in_ranks import InRanks
+from support import ROOT, EndToEnd, python_with, read_rows, run_script, tensors_of, trainer, write_rows
 
 PYTHON = python_with("transformers")
 ROWS, STEPS = 6, 4
@@ -108,14 +109,17 @@ class OfAModel:
         shutil.copytree(cls.model, cls.teacher)
         subprocess.run([PYTHON, "-c", TEACHER, cls.model, cls.teacher, "t5" if cls.t5 else "decoder"], check=True, capture_output=True)
 
-    def start(self, name, objective, *overrides):
-        output = self.scratch / name
-        return output, self.train(
-            self.preset, output, f"data.train={self.file}", "data.kind=auto", "data.loss_weight=worth", "data.shuffle=false",
+    def arguments(self, objective, *overrides):
+        return (
+            f"data.train={self.file}", "data.kind=auto", "data.loss_weight=worth", "data.shuffle=false",
             f"max_steps={STEPS}", f"training.effective_batch_size={ROWS}", "optimizer.learning_rate=1e-4", "training.dropout=0",
             "optimizer.lr_scheduler_type=constant", "training.max_grad_norm=0", "objective.name=distill", "lora=null",
             f"data.cache={self.scratch / 'cache'}", *self.lengths, *(f"objective.{key}={value}" for key, value in objective.items()),
             *overrides)
+
+    def start(self, name, objective, *overrides):
+        output = self.scratch / name
+        return output, self.train(self.preset, output, *self.arguments(objective, *overrides))
 
     def run_steps(self, name, objective, *overrides):
         output, result = self.start(name, objective, *overrides)
@@ -243,6 +247,24 @@ class Decoder(OfAModel, EndToEnd):
         self.run_steps("unused_token", *settings)
         _, result = self.start("unknown_token", *settings, f"data.train={rows}")
         self.assert_refused(result, 3, f"added.jsonl:{len(self.rows)}: has the token", "and the teacher knows", "model.add_tokens")
+
+    def test_ranks_learn_from_the_same_files(self):
+        """The first one compares the rows for all of them; what it finds ends all."""
+        logits = self.scratch / "of_ranks"
+        self.assert_done(trainer("eval", self.teacher, self.file, "device=cpu", "data.kind=auto", "data.max_length=512",
+                                 "--save-logits", 4, "--logits", logits))
+        def in_ranks(name, *overrides):
+            arguments = self.arguments({"logits": logits}, "max_steps=1", *overrides)
+            return InRanks(2, "--config", ROOT / "configs" / self.preset, f"model.path={self.model}", f"output_dir={self.scratch / name}", "device=cpu",
+                           "logging_steps=1", *arguments).wait()
+        codes, texts = in_ranks("two_ranks")
+        self.assertEqual(codes, [0, 0], texts)
+        alone = self.run_steps("one_rank", {"logits": logits}, "max_steps=1")
+        for key in ("loss", "teacher_kl"):
+            self.assertAlmostEqual(steps_of(self.scratch / "two_ranks")[0][key] / steps_of(alone)[0][key], 1, delta=1e-5)
+        codes, texts = in_ranks("two_refused", "data.max_length=20", "data.truncation_side=left")
+        self.assertEqual(codes, [3, 3], texts)
+        self.assertIn("has no row with these tokens", texts[0])
 
     def stored(self, **other):
         """A file as another program writes it: fp16 and without tokens, so that rows are found by their number."""

@@ -105,6 +105,13 @@ class Encoders(EndToEnd):
         self.assert_done(result)
         self.assertIn("eval_similarity", result.stdout)
 
+    def test_noise_is_there_in_training(self):
+        """NEFTune's, of the same step without an update."""
+        losses = [steps_of(self.run_steps(f"noise{alpha}", "classification", self.labels, "model.encoder_only=true", "max_steps=1",
+                                          "data.shuffle=false", "optimizer.learning_rate=0", f"training.neftune_noise_alpha={alpha}"))[0]["loss"]
+                  for alpha in (0, 15)]
+        self.assertNotAlmostEqual(*losses, delta=1e-5)
+
     @unittest.skipUnless(PYTHON, "needs transformers")
     def test_the_first_loss_is_that_of_the_formula(self):
         """Of the base model's mean states: cross-entropy of 20 times the cosines, over the rows of the update."""
