@@ -7,8 +7,8 @@
 #ifdef __CUDACC__
 #define KERNEL extern "C" __global__ void
 #define DEVICE inline __device__
-#define UNROLL _Pragma("unroll")  // so that arrays in loops are kept in registers
-#define UNROLL_TWO _Pragma("unroll 2")  // where more would take too many registers
+#define UNROLL _Pragma("unroll")         // so that arrays in loops are kept in registers
+#define UNROLL_TWO _Pragma("unroll 2")   // where more would take too many registers
 #define GRID_CONSTANT __grid_constant__  // a struct whose arrays are read where the arguments lie
 #else
 #define UNROLL

@@ -1,5 +1,5 @@
-// Products of matrices in shared memory, in bf16 by tensor cores (device/mma.cuh) or in fp32. A warp has 16 rows
-// of a result, and its threads have the sums that mma.cuh describes, whatever the type.
+// Products of matrices in shared memory, in bf16 by tensor cores (device/mma.cuh) or in fp32. A warp has 16
+// rows of a result, and its threads have the sums that mma.cuh describes, whatever the type.
 #pragma once
 #include "device/mma.cuh"
 
@@ -114,8 +114,8 @@ DEVICE void each_sum(float (&sums)[tiles][4], int row, int col, const Body& body
   }
 }
 
-// Reads a warp's sums from rows of a matrix in memory, `stride` apart: `from` is where row 0 and column 0 of the
-// block's sums lie. Rows from `count` on are 0.
+// Reads a warp's sums from rows of a matrix in memory, `stride` apart: `from` is where row 0 and column 0 of
+// the block's sums lie. Rows from `count` on are 0.
 template <class T, int tiles>
 DEVICE void load_sums(float (&sums)[tiles][4], const T* from, long long stride, int row, int col, int count) {
   const int lane = threadIdx.x % 32;
@@ -143,9 +143,10 @@ DEVICE void store_sums(const float (&sums)[tiles][4], T* to, long long stride, i
   }
 }
 
-// A matrix on its way from memory to shared memory, in the registers of `threads` threads: it is fetched while the
-// block still computes with the one before. What is too large for them is read when it is put.
-template <class T, int rows, int cols, int threads, bool in_registers = (rows * cols * sizeof(T) <= 128 * threads)>
+// A matrix on its way from memory to shared memory, in the registers of `threads` threads: it is fetched
+// while the block still computes with the one before. What is too large for them is read when it is put.
+template <class T, int rows, int cols, int threads,
+          bool in_registers = (rows * cols * sizeof(T) <= 128 * threads)>
 struct Fetched {
   static constexpr int kPiece = 16 / sizeof(T), kPieces = cols / kPiece, kCount = rows * kPieces / threads;
   static_assert(rows * kPieces % threads == 0, "threads with unequal shares");
@@ -153,7 +154,8 @@ struct Fetched {
   // As fill_matrix().
   DEVICE void fetch(const T* from, long long stride, int count) {
     UNROLL for (int n = 0; n < kCount; n++) {
-      const int i = n * threads + static_cast<int>(threadIdx.x), row = i / kPieces, col = i % kPieces * kPiece;
+      const int i = n * threads + static_cast<int>(threadIdx.x), row = i / kPieces,
+                col = i % kPieces * kPiece;
       of[n] = {};
       if (row < count) of[n] = load<kPiece>(from + row * stride + col);
     }

@@ -8,8 +8,8 @@ constexpr int kChunk = 64;
 constexpr float kNormEpsilon = 1e-6f;
 
 struct DeltaCall {
-  const void* qkv;             // [tokens, columns]: all queries, keys, values; rows are `row` apart
-  const float *decay, *beta;   // [tokens, value_heads]
+  const void* qkv;            // [tokens, columns]: all queries, keys, values; rows are `row` apart
+  const float *decay, *beta;  // [tokens, value_heads]
   long long row;
   int key_heads, value_heads;
   int first_chunk;  // of the table's runs, among all chunks
@@ -19,15 +19,15 @@ struct DeltaCall {
 // [64, head_dim] of T, but for t.
 template <class T>
 struct ChunkParts {
-  T *u, *w;             // A^-1 (beta v) and A^-1 (beta e^b k): what tokens write is N = u - w S
-  T* n;                 // N
-  T* states;            // [head_dim, head_dim]: S before the chunk
-  T* t;                 // A^-1 [64, 64], or nullptr
-  float *rest, *kept;   // e^(b_last - b) / |k| of each token; e^b_last
+  T *u, *w;            // A^-1 (beta v) and A^-1 (beta e^b k): what tokens write is N = u - w S
+  T* n;                // N
+  T* states;           // [head_dim, head_dim]: S before the chunk
+  T* t;                // A^-1 [64, 64], or nullptr
+  float *rest, *kept;  // e^(b_last - b) / |k| of each token; e^b_last
 };
 
-// What the gradients' kernels pass on and write. Matrices [64, head_dim] of every chunk and value head, but for
-// g_x, which are [tokens, ..].
+// What the gradients' kernels pass on and write. Matrices [64, head_dim] of every chunk and value head, but
+// for g_x, which are [tokens, ..].
 template <class T>
 struct GradientParts {
   const T* g_out;         // rows are `row` apart
@@ -121,10 +121,9 @@ DEVICE void fill_scales(float* scales, const Matrix<T, kChunk, cols>& rows, floa
 // substitution, then pairs of blocks of 16 and of 32. A barrier comes before it and is behind it.
 struct LowerInverse {
   DEVICE void invert() {
-    const int thread = static_cast<int>(threadIdx.x);
+    const int thread = static_cast<int>(threadIdx.x), first = thread / 16 * 16, col = thread % 16;
+    float of_col[16] = {};
     if (thread < kChunk) {
-      const int first = thread / 16 * 16, col = thread % 16;
-      float of_col[16];
       UNROLL for (int i = 0; i < 16; i++) {
         float sum = i == col ? 1.0f : 0.0f;
         UNROLL for (int j = 0; j < 16; j++) {
@@ -132,10 +131,12 @@ struct LowerInverse {
         }
         of_col[i] = sum;
       }
-      inverse_of_block(first, col, of_col);
-    } else {
-      inverse_of_block(0, -1, nullptr);
     }
+    __syncthreads();  // all have read the blocks
+    if (thread < kChunk) {
+      UNROLL for (int i = 0; i < 16; i++) x[first + i][first + col] = of_col[i];
+    }
+    __syncthreads();
     join(16);
     join(32);
   }
@@ -143,17 +144,8 @@ struct LowerInverse {
   float x[kChunk][kChunk + 4];
 
  private:
-  // The block's threads have read x before any of them writes.
-  DEVICE void inverse_of_block(int first, int col, const float* of_col) {
-    __syncthreads();
-    if (col >= 0) {
-      UNROLL for (int i = 0; i < 16; i++) x[first + i][first + col] = of_col[i];
-    }
-    __syncthreads();
-  }
-
-  // Of two blocks of `size` on the diagonal, a and b, and c below a, c becomes -b^-1 c a^-1. The block right of a is
-  // 0 and holds the product c a^-1 meanwhile.
+  // Of two blocks of `size` on the diagonal, a and b, and c below a, c becomes -b^-1 c a^-1. The block right
+  // of a is 0 and holds the product c a^-1 meanwhile.
   DEVICE void join(int size) {
     const int count = kChunk / 2 * size;
     for (int i = static_cast<int>(threadIdx.x); i < count; i += static_cast<int>(blockDim.x)) {
@@ -166,7 +158,8 @@ struct LowerInverse {
     for (int i = static_cast<int>(threadIdx.x); i < count; i += static_cast<int>(blockDim.x)) {
       const int pair = i / (size * size) * 2 * size, row = i / size % size, col = i % size;
       float sum = 0.0f;
-      for (int k = 0; k <= row; k++) sum += x[pair + size + row][pair + size + k] * x[pair + k][pair + size + col];
+      for (int k = 0; k <= row; k++)
+        sum += x[pair + size + row][pair + size + k] * x[pair + k][pair + size + col];
       x[pair + size + row][pair + col] = -sum;
     }
     __syncthreads();
@@ -178,8 +171,8 @@ struct LowerInverse {
   }
 };
 
-// `slice` columns of a state [dim, dim], or of its gradient, in the registers of 4 warps: a warp has 16 of every
-// 64 rows.
+// `slice` columns of a state [dim, dim], or of its gradient, in the registers of 4 warps: a warp has 16 of
+// every 64 rows.
 template <int dim, int slice>
 struct StateSums {
   static constexpr int kParts = (dim + 63) / 64;
@@ -196,9 +189,7 @@ struct StateSums {
   }
   DEVICE void scale(float by) {
     UNROLL for (int part = 0; part < kParts; part++) {
-      UNROLL for (int n = 0; n < slice / 8; n++) {
-        UNROLL for (int i = 0; i < 4; i++) of[part][n][i] *= by;
-      }
+      UNROLL for (int n = 0; n < slice / 8; n++) { UNROLL for (int i = 0; i < 4; i++) of[part][n][i] *= by; }
     }
   }
   template <class T>

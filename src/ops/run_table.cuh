@@ -1,5 +1,5 @@
-// Where the samples lie among the rows of a batch, for kernels whose blocks have a tile of one sample's tokens.
-// Filled by src/ops/run_table.h.
+// Where the samples lie among the rows of a batch, for kernels whose blocks have a tile of one sample's
+// tokens. Filled by src/ops/run_table.h.
 #pragma once
 #include "device/prelude.cuh"
 
