@@ -33,6 +33,8 @@ def parse_arguments():
 def load_tokenizer(model):
     if (os.path.exists(f"{model}/tokenizer.json")):
         return PreTrainedTokenizerFast(tokenizer_file=f"{model}/tokenizer.json")
+    if not os.path.exists(f"{model}/spiece.model"):
+        return transformers.ByT5Tokenizer.from_pretrained(model)
     return transformers.T5TokenizerFast.from_pretrained(model)
 
 
