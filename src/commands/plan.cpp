@@ -185,6 +185,7 @@ void print_json(const Planned& planned, std::ostream& out) {
             {"recompute_blocks", plan.recompute_blocks},
             {"num_blocks", plan.num_blocks},
             {"light", plan.light},
+            {"widen_once", plan.widen_once},
             {"offload", names_of(plan.offload)}};
   for (const MemoryPlan::Part& part : plan.parts()) json["bytes"][part.key] = part.bytes;
   json["peak"] = plan.peak();
@@ -289,8 +290,11 @@ void run_plan(const PlanOptions& options) {
   Planner& planner = plans.planner(target.ranks);
   const std::optional<PlanChoice> solved =
       limit > 0 ? planner.cheapest(limit, /*whatever=*/false) : std::nullopt;
-  const MemoryPlan plan = (solved ? *solved : planner.as_configured()).plan;
+  MemoryPlan plan = (solved ? *solved : planner.as_configured()).plan;
   plans.set_start(target.ranks, plan);
+  Config planned_config = config;
+  if (solved) planned_config = planner.with(*solved);
+  widen_once_if_it_fits(planned_config, plan, model, target, most);
   const Planned planned{options, model, target, limit, plan, plans, why_chosen(filled, most)};
   std::ostringstream text;  // printed when all is known: it may go to the terminal that shows the progress
   (options.json ? print_json : print_table)(planned, text);

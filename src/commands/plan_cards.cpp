@@ -215,7 +215,8 @@ nlohmann::ordered_json as_json(const PlanChoice& choice) {
 std::string recomputed_text(const MemoryPlan& plan) {
   if (plan.recompute_blocks == 0)
     return plan.light ? "light gradient checkpointing" : "no gradient checkpointing";
-  return concat(plan.recompute_blocks, " of ", plan.num_blocks, " layers with gradient checkpointing");
+  return concat(plan.recompute_blocks, " of ", plan.num_blocks, " layers with gradient checkpointing",
+                plan.widen_once ? ", their weights widened once" : "");
 }
 
 std::string choice_text(const PlanChoice& choice) {

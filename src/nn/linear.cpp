@@ -1,11 +1,14 @@
 #include "trainer/nn/linear.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
+#include "device/target_device.h"
 #include "nn/dora_linear.h"
 #include "nn/few_rows_linear.h"
 #include "nn/linear_group.h"
 #include "ops/matmul.h"
+#include "weights/fp8_products.h"
 
 namespace trainer {
 namespace {
@@ -18,6 +21,14 @@ constexpr int64_t kFewRows = 32;
 at::ScalarType type_of_products(const at::Tensor& x, const ForwardContext& context) {
   const bool few = !context.training && x.numel() <= kFewRows * x.size(-1);
   return few ? x.scalar_type() : product_type(x);
+}
+
+// Where ForwardContext::widen_once asks for it, the weight as a tensor in the type of x: what a product of
+// its own would make of it. Autograd holds the tensor until the gradient of x has used it.
+Weight weight_to_multiply(const Weight& weight, const at::Tensor& x, const ForwardContext& context) {
+  const bool again = context.widen_once && context.recomputed && at::GradMode::is_enabled();
+  if (!again || weight.is_tensor() || !runs_on_gpu(x.device()) || multiplied_in_fp8(x, weight)) return weight;
+  return weight.materialize(x.scalar_type());
 }
 
 }  // namespace
@@ -76,7 +87,7 @@ std::vector<at::Tensor> Linear::forward_together(const std::vector<const Linear*
 Projection Linear::projection(const at::Tensor& x, const ForwardContext& context) const {
   const at::ScalarType type = x.scalar_type();
   Projection out;
-  out.weight = weight.value.resident();
+  out.weight = weight_to_multiply(weight.value.resident(), x, context);
   if (bias) out.bias = bias->as(type);
   if (!lora) return out;
   out.a = lora->a.weight.value.tensor();
@@ -96,9 +107,9 @@ at::Tensor Linear::dora_forward(const at::Tensor& x, const at::Tensor& row_keys,
   std::optional<at::Tensor> b;
   if (bias && !outside) b = bias->as(type);
   const at::Tensor y = dora_linear(
-      x, weight.value.resident(), b, lora->a.weight.as(adapter_type), lora->b.weight.as(adapter_type),
-      lora->magnitude->as(at::kFloat) / dora_norm(), row_keys, context.random_key ^ name_key(),
-      context.training ? lora->options.dropout : 0.0, lora->options.scale);
+      x, weight_to_multiply(weight.value.resident(), x, context), b, lora->a.weight.as(adapter_type),
+      lora->b.weight.as(adapter_type), lora->magnitude->as(at::kFloat) / dora_norm(), row_keys,
+      context.random_key ^ name_key(), context.training ? lora->options.dropout : 0.0, lora->options.scale);
   return outside ? y + bias->as(type) : y;
 }
 

@@ -56,7 +56,8 @@ int64_t memory_for_run(c10::Device device, int64_t sharers) {
   return limit > 0 ? limit : (memory_summary(device).allocated + free_memory(device) / sharers) / 10 * 9;
 }
 
-RunPlan plan_run(const Config& asked, const PlanTarget& target, c10::Device device, int64_t most) {
+// What the configuration leaves open is chosen by the plan.
+static RunPlan with_numbers(const Config& asked, const PlanTarget& target, c10::Device device, int64_t most) {
   const int64_t limit = process_limit(device);
   const bool open = asked.training.batch_size.is_automatic() ||
                     asked.memory.gradient_checkpointing.is_automatic() || asked.memory.offload.automatic;
@@ -88,6 +89,12 @@ RunPlan plan_run(const Config& asked, const PlanTarget& target, c10::Device devi
   return {planner.with(*choice), choice->plan, limit, true};
 }
 
+RunPlan plan_run(const Config& asked, const PlanTarget& target, c10::Device device, int64_t most) {
+  RunPlan run = with_numbers(asked, target, device, most);
+  if (run.known()) widen_once_if_it_fits(run.config, run.plan, asked.model.path, target, most);
+  return run;
+}
+
 std::vector<std::pair<std::string, std::string>> RunPlan::lines() const {
   if (!known()) return {{"memory plan", "not known"}};
   std::string total = concat(bytes_string(plan.total()), " at the peak");
@@ -107,6 +114,7 @@ std::vector<std::pair<std::string, std::string>> RunPlan::lines() const {
                              plan.recompute_blocks == 0
                                  ? (plan.light ? "light" : "off")
                                  : concat("in ", plan.recompute_blocks, " of ", plan.num_blocks, " layers"),
+                             plan.widen_once ? ", which widen their weights once for both passes" : "",
                              solved ? ", chosen by the plan" : "")}};
   if (plan.offloaded.total() > 0) lines.emplace_back("offloaded", offloaded_text());
   return lines;

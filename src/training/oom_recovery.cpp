@@ -118,7 +118,11 @@ void split_smaller(const EffectiveBatch& batch, MicroBatchSplit& split, BatchBud
 
 std::string Recovery::line() const {
   std::string how = "retrying the same after freeing memory";
-  if (to_tokens < from_tokens) {
+  if (widen_again) {
+    how =
+        "retrying the same; recomputed layers no longer keep the widened weights of their second forward "
+        "pass";
+  } else if (to_tokens < from_tokens) {
     how = concat("the micro-batch of ", from_samples, " samples with ", from_tokens,
                  " tokens is split into smaller ones, of at most ", to_tokens,
                  " tokens; the result stays the same");
@@ -137,7 +141,10 @@ OomLoop OomRecovery::passes(const EffectiveBatch& batch, MicroBatchSplit& split,
             count_retry(at.stage, oom);
             const std::vector<int64_t> failed = split.micro_batches.at(at.micro_batch);
             const auto samples = static_cast<int64_t>(failed.size());
-            if (samples > options_.config.min_batch_size && can_be_split(batch, failed)) {
+            bool widen_again = false;
+            if (std::exchange(split.widen_once, false)) {
+              widen_again = budget.widen_again = true;
+            } else if (samples > options_.config.min_batch_size && can_be_split(batch, failed)) {
               split_smaller(batch, split, budget, failed);
             } else if (split.recomputed_blocks < split.most_blocks) {
               split.recomputed_blocks = split.most_blocks;
@@ -150,7 +157,9 @@ OomLoop OomRecovery::passes(const EffectiveBatch& batch, MicroBatchSplit& split,
                       ? "samples that must stay together do not fit"
                       : concat("recovery.min_batch_size: ", options_.config.min_batch_size, " is reached"));
             }
-            announce(recovery_of(name_of(at.stage), oom, batch, split, failed));
+            Recovery recovery = recovery_of(name_of(at.stage), oom, batch, split, failed);
+            recovery.widen_again = widen_again;
+            announce(recovery);
           }};
 }
 

@@ -24,6 +24,7 @@ struct MicroBatchSplit {
   PackedBudget packed_budget = {};                  // tokens of a packed micro-batch; 0: not packed
   int64_t recomputed_blocks = 0;
   int64_t most_blocks = 0;  // blocks that can be recomputed
+  bool widen_once = false;  // ForwardContext::widen_once
 };
 
 // Splits the batch by the limits of `split`.

@@ -122,6 +122,7 @@ constexpr double kPcieRate = 25e9, kDiskRate = 2e9;
 // The sizes of the plan's step.
 struct PlannedStep {
   int64_t num_blocks, sample_tokens, micro_batches;
+  bool quantised = false;
 };
 
 // Returns the bytes that a step moves if the plan's step moved `planned`. The optimizer's state is read and
@@ -183,6 +184,14 @@ void run_evaluation(const Config& config, const Model& model, const SampleLength
   model.loss(micro, ForwardContext(), make_objective(config)->options(Pass::evaluation));
 }
 
+bool has_quantised_weights(Model& model) {
+  bool found = false;
+  model.for_each_parameter([&](const std::string&, const Parameter& parameter) {
+    found = found || (parameter.large && parameter.value.defined() && !parameter.value.is_tensor());
+  });
+  return found;
+}
+
 PlannedStep run_step(const Config& asked, const std::filesystem::path& path, const PlanTarget& target,
                      const OptimizerFactory& optimizer) {
   std::optional<InPhase> phase(MemoryPhase::weights);
@@ -204,7 +213,8 @@ PlannedStep run_step(const Config& asked, const std::filesystem::path& path, con
       worst_batch(config, model->encoder_decoder(), target.lengths, target.ranks, target.device);
   const auto micro_batches = std::ssize(trainer.step(batch).cuts);
   run_evaluation(config, *model, target.lengths);
-  return {model->num_blocks(), token_count(batch.samples[0], model->encoder_decoder()), micro_batches};
+  return {model->num_blocks(), token_count(batch.samples[0], model->encoder_decoder()), micro_batches,
+          has_quantised_weights(*model)};
 }
 
 }  // namespace
@@ -231,6 +241,8 @@ MemoryPlan plan_memory(const Config& config, const std::filesystem::path& model,
   plan.sample_tokens = step.sample_tokens;
   plan.recompute_blocks = recomputed_blocks(config, target.ranks, plan.num_blocks);
   plan.light = plan.recompute_blocks > 0 || config.memory.gradient_checkpointing.is_light();
+  plan.quantised = step.quantised;
+  plan.widen_once = config.memory.widen_once && plan.recompute_blocks > 0;
   return plan;
 }
 

@@ -214,6 +214,18 @@ Config Planner::with(const PlanChoice& choice) const {
   return config;
 }
 
+void widen_once_if_it_fits(Config& config, MemoryPlan& plan, const std::filesystem::path& model,
+                           const PlanTarget& target, int64_t most) {
+  if (target.device == c10::kCPU || !plan.quantised || plan.recompute_blocks == 0 || plan.total() > most)
+    return;
+  Config wider = config;
+  wider.memory.widen_once = true;
+  const MemoryPlan with = plan_memory(wider, model, target);
+  if (with.total() > most) return;
+  config = wider;
+  plan = with;
+}
+
 FilledPlan fill_defaults(const Config& config, const std::filesystem::path& model, const PlanTarget& target,
                          int64_t most, const std::function<void()>& after_plan) {
   const bool batch = config.training.batch_size.gives_way(),

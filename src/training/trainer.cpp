@@ -222,6 +222,7 @@ TermSums Trainer::run_passes(const EffectiveBatch& batch, const MicroBatchSplit&
   ForwardContext context = step_context();
   context.recompute_blocks = split.recomputed_blocks;
   context.light = split.recomputed_blocks > 0 || config_.memory.gradient_checkpointing.is_light();
+  context.widen_once = split.widen_once;
   const double normaliser = objective_->normaliser(batch.samples, split.encoder_decoder);
   const at::Tensor seed =
       at::full({}, mean_of(1.0, normaliser), at::TensorOptions().device(device_).dtype(at::kFloat));
@@ -300,6 +301,7 @@ MicroBatchSplit Trainer::first_split(const EffectiveBatch& batch, const StepCuts
   split.most_blocks = model_.num_blocks();
   split.limits = cut_limits(config_, split.encoder_decoder, config_.training.batch_size);
   split.limits.halvings = budgets_.training.halvings;
+  split.widen_once = config_.memory.widen_once && !budgets_.training.widen_again;
   if (replay != nullptr) {
     check_replay(split, *replay);
     split.micro_batches = cut_as(batch, split.limits.by, replay->samples, replay->packed_budget);

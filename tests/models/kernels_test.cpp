@@ -76,6 +76,30 @@ TEST(LaunchesOnAnEmulatedGpu, AreOneForEachSumWithItsNormAndOneForQueriesAndKeys
   EXPECT_EQ(files_used(used, "rotate_qk.cu"), 2 * layers);
 }
 
+// For the forward pass and for backward, in place of three times; of what is not recomputed twice anyway.
+TEST(WidenedOnceOnAnEmulatedGpu, GivesTheSameBitsWithFewerLaunches) {
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    const Golden golden("llama_nf4", type, Quantisation{});
+    OperatorsOnAnEmulatedGpu operators;
+    ForwardContext context = training_context();
+    context.recompute_blocks = golden.model->num_blocks();
+    const auto widened = [&](bool once) {
+      context.widen_once = once;
+      operators.gpu.take_used();
+      const auto gradients = golden.gradients(golden.one_cut(), context);
+      return std::pair(gradients, files_used(operators.gpu.take_used(), "nf4.cu"));
+    };
+    const auto [gradients, launches] = widened(false);
+    const auto [again, fewer] = widened(true);
+    const int64_t weights = 7 * golden.model->num_blocks();
+    EXPECT_EQ(fewer, 2 * weights);
+    EXPECT_GT(launches, fewer + weights / 2);
+    for (const auto& [name, gradient] : again) EXPECT_TRUE(gradient.equal(gradients.at(name))) << name;
+    context.recompute_blocks = 0;
+    EXPECT_EQ(widened(true).second, widened(false).second);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, GoldenOnAnEmulatedGpu,
                          testing::Values("t5_v1_1", "umt5_lora", "qwen3", "llama_lora", "gemma2", "gemma3",
                                          "gemma4_lora", "phi3_lora", "granite"),

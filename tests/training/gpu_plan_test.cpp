@@ -1,33 +1,40 @@
 // What a plan for a GPU counts, and that of a run with evaluations.
+#include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "trainer/training/plan.h"
+#include "trainer/training/solve_plan.h"
 
 #include "support/temporary_directory.h"
 
 namespace trainer {
 namespace {
 
-// Of a decoder with eight heads, two of keys.
+// A decoder with eight heads, two of keys.
+void write_decoder(const std::filesystem::path& directory, int64_t vocabulary) {
+  std::ofstream(directory / "config.json") << nlohmann::json{{"model_type", "qwen2"},
+                                                             {"vocab_size", vocabulary},
+                                                             {"hidden_size", 256},
+                                                             {"intermediate_size", 640},
+                                                             {"num_hidden_layers", 4},
+                                                             {"num_attention_heads", 8},
+                                                             {"num_key_value_heads", 2},
+                                                             {"hidden_act", "silu"},
+                                                             {"max_position_embeddings", 512},
+                                                             {"rms_norm_eps", 1e-6},
+                                                             {"rope_theta", 10000.0},
+                                                             {"tie_word_embeddings", true}}
+                                                  .dump();
+}
+
 MemoryPlan plan_of(const Config& config, c10::DeviceType device, at::ScalarType dtype,
                    int64_t vocabulary = 3000) {
   const test::TemporaryDirectory directory;
-  std::ofstream(directory.path() / "config.json") << nlohmann::json{{"model_type", "qwen2"},
-                                                                    {"vocab_size", vocabulary},
-                                                                    {"hidden_size", 256},
-                                                                    {"intermediate_size", 640},
-                                                                    {"num_hidden_layers", 4},
-                                                                    {"num_attention_heads", 8},
-                                                                    {"num_key_value_heads", 2},
-                                                                    {"hidden_act", "silu"},
-                                                                    {"max_position_embeddings", 512},
-                                                                    {"rms_norm_eps", 1e-6},
-                                                                    {"rope_theta", 10000.0},
-                                                                    {"tie_word_embeddings", true}}
-                                                         .dump();
+  write_decoder(directory.path(), vocabulary);
   PlanTarget target;
   target.device = device;
   target.dtype = dtype;
@@ -93,6 +100,42 @@ TEST(GpuPlan, HasSmallerChunksOfLogitsWhereMoreIsRecomputed) {
     EXPECT_LT(loss(some), 530 * row);
   }
   EXPECT_LT(loss(true), 350 * row);  // 128 MB are 335 rows
+}
+
+// The rule of memory.widen_once: what a run decides before its first step, from its plan alone.
+TEST(GpuPlan, WidensOnceWhereThePlanFits) {
+  const test::TemporaryDirectory directory;
+  write_decoder(directory.path(), 3000);
+  Config config;
+  config.lora.emplace();
+  config.training.batch_size = 1;
+  config.data.max_length = 256;
+  config.memory.gradient_checkpointing = true;
+  PlanTarget target;
+  target.device = c10::kCUDA;
+  target.dtype = at::kBFloat16;
+  const auto settled = [&](const Config& asked, int64_t room) {
+    Config changed = asked;
+    MemoryPlan plan = plan_memory(asked, directory.path(), target);
+    const int64_t before = plan.total();
+    widen_once_if_it_fits(changed, plan, directory.path(), target, before + room);
+    EXPECT_EQ(plan.widen_once, changed.memory.widen_once);
+    return std::pair(plan.widen_once, plan.total() - before);
+  };
+  EXPECT_FALSE(settled(config, int64_t{1} << 30).first) << "dense weights";
+  config.model.quantize = "nf4";
+  constexpr int64_t block = (2 * 256 * 256 + 2 * 64 * 256 + 3 * 640 * 256) * 2;  // in bf16
+  const auto [widens, more] = settled(config, int64_t{1} << 30);
+  EXPECT_TRUE(widens);
+  EXPECT_GT(more, 0);
+  EXPECT_LT(more, block * 11 / 10);
+  EXPECT_TRUE(settled(config, more).first);
+  EXPECT_FALSE(settled(config, more - 1).first);
+  config.memory.gradient_checkpointing = Recompute::light();
+  EXPECT_FALSE(settled(config, int64_t{1} << 30).first) << "no block runs twice";
+  config.memory.gradient_checkpointing = true;
+  target.device = c10::kCPU;
+  EXPECT_FALSE(settled(config, int64_t{1} << 30).first) << "a CPU widens panel by panel";
 }
 
 // Kept for each token and layer of Qwen3-8B with adapters on all layers: the table in

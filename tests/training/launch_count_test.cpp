@@ -1,6 +1,7 @@
 // What a step asks of a GPU: launches, products, copies that the host waits for. docs/performance.md has the
 // numbers.
 #include <cmath>
+#include <optional>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -31,8 +32,10 @@ struct CountedStep {
   bool lora = true;
   Recompute recompute = false;
   double dropout = 0.0;
-  bool recurrent =
-      false;  // the third layer, as the first two, is recurrent, and the others are not all alike
+  bool nf4 = false, widen_once = false;
+  bool recurrent = false;  // the third layer is recurrent, as the first two are; others are not all alike
+
+  std::optional<Quantisation> quantise() const { return nf4 ? std::optional(Quantisation{}) : std::nullopt; }
 };
 
 // docs/performance.md lists these.
@@ -42,9 +45,11 @@ const std::vector<CountedStep>& counted_steps() {
       {"the same, light", "qwen3-8b", 2, 2048, true, Recompute::light()},
       {"the same, recomputed", "qwen3-8b", 2, 2048, true, true},
       {"Llama-3.1-8B, LoRA, dropout 0.05, 2 x 2048", "llama-3.1-8b", 2, 2048, true, false, 0.05},
+      {"Qwen2.5-7B, NF4 and LoRA, 2 x 1024, recomputed", "qwen2.5-7b", 2, 1024, true, true, 0.0, true},
+      {"the same, weights widened once", "qwen2.5-7b", 2, 1024, true, true, 0.0, true, true},
       {"Qwen2.5-0.5B, all weights, 4 x 1024", "qwen2.5-0.5b", 4, 1024, false},
       {"Qwen3-0.6B, LoRA, 2 x 2048", "qwen3-0.6b"},
-      {"Qwen3.5-0.8B, LoRA, 2 x 2048, a recurrent layer", "qwen3.5-0.8b", 2, 2048, true, false, 0.0, true},
+      {"Qwen3.5-0.8B, LoRA, 2 x 2048, a recurrent layer", "qwen3.5-0.8b", 2, 2048, true, false, 0.0, false, false, true},
       {"FLAN-T5-XL, LoRA, 8 x 512 and 512", "flan-t5-xl", 8, 512},
       {"FLAN-T5-XL, all weights, 8 x 512 and 512", "flan-t5-xl", 8, 512, false},
   };
@@ -56,6 +61,7 @@ Config counted_config(const CountedStep& c) {
   config.training.batch_size = c.rows;
   config.data.max_length = config.data.max_source_length = config.data.max_target_length = c.length;
   config.memory.gradient_checkpointing = c.recompute;
+  config.memory.widen_once = c.widen_once;
   if (c.lora) {
     config.lora.emplace();
     config.lora->r = 16;
@@ -86,7 +92,7 @@ StepLaunches launches_of(const CountedStep& c, int64_t layers) {
   write_atomically(directory / "config.json", json.dump());
   const PlanningFor planning(c10::kCUDA);
   Config config = counted_config(c);
-  const std::unique_ptr<Model> model = model_on_meta(directory / ".", at::kBFloat16, !c.lora);
+  const std::unique_ptr<Model> model = model_on_meta(directory / ".", at::kBFloat16, !c.lora, c.quantise());
   settle_packing(config, *model, c10::kCUDA);
   prepare_for_training(*model, config, model->vocab_size(), at::kMeta);
   Trainer trainer(config, *model, at::kMeta, /*total_steps=*/1);
@@ -113,7 +119,7 @@ int64_t bytes_of_rest(const CountedStep& c) {
   const test::TemporaryDirectory directory;
   write_atomically(directory / "config.json", model_config(c.model).dump());
   const Config config = counted_config(c);
-  const std::unique_ptr<Model> model = model_on_meta(directory / ".", at::kBFloat16, !c.lora);
+  const std::unique_ptr<Model> model = model_on_meta(directory / ".", at::kBFloat16, !c.lora, c.quantise());
   prepare_for_training(*model, config, model->vocab_size(), at::kMeta);
   int64_t bytes = c.rows * c.length * model->vocab_size() * (3 * 4 + 2 * 2);
   for (const TrainedParameter& parameter : trained_parameters(*model))

@@ -178,6 +178,21 @@ TEST_F(Limits, RecomputedSamplesAreTriedTogetherAgain) {
   set_host_limit(0);
 }
 
+// They cost the least to do without.
+TEST_F(Limits, WidenedWeightsAreGivenUpBeforeTheMicroBatchIsSplit) {
+  const EffectiveBatch batch = Golden(kT5.model).batch;
+  Bench bench(kT5, [](Config& config) { config.memory.widen_once = true; });
+  const size_t whole = bench.trainer->step(batch).cuts.size();
+  fail_host_allocation(50);
+  const StepResult first = bench.trainer->step(batch);
+  EXPECT_EQ(first.cuts.size(), whole);
+  EXPECT_EQ(first.retries, 1);
+  ASSERT_EQ(bench.recoveries.size(), 1u);
+  EXPECT_TRUE(test::contains(bench.recoveries[0].line(), "no longer keep the widened weights"));
+  fail_host_allocation(50);
+  EXPECT_GT(bench.trainer->step(batch).cuts.size(), whole) << "once in a run";
+}
+
 TEST_F(Limits, TheSizeThatFitsIsRememberedAndALargerOneIsTriedAgain) {
   const EffectiveBatch batch = Golden(kT5.model).batch;
   Bench bench(kT5, [](Config& config) { config.recovery.grow_after = 2; });

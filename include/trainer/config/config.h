@@ -254,6 +254,9 @@ struct MemoryConfig {
   std::string limit;  // trainer/memory/limit.h
   Offload offload;
   std::string offload_dir;  // empty: output_dir
+  // No key: set where the memory plan says that it fits (trainer/training/solve_plan.h). See
+  // ForwardContext::widen_once.
+  bool widen_once = false;
 };
 
 struct GpuConfig {

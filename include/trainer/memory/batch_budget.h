@@ -14,6 +14,7 @@ struct BatchBudget {
   // 0: none is known.
   int64_t recompute_from = 0;
   int64_t recompute_clean = 0;  // calls since then that did not run out of memory
+  bool widen_again = false;  // widened weights no longer fit together (MemoryConfig::widen_once); not saved
 
   void shrink() {
     halvings++;

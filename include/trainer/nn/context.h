@@ -17,6 +17,10 @@ struct ForwardContext {
   uint64_t random_key = 0;  // made of (seed, step); all dropout masks follow from it
   int64_t recompute_blocks =
       0;  // number of blocks, from the first, that keep only their input and run again in backward
+  // On a GPU, a recomputed block makes a frozen weight in NF4 or FP8 bf16 once for its second forward pass
+  // and for the gradients. So the widened weights of one block are in memory together.
+  bool widen_once = false;
+  bool recomputed = false;  // the context of a recomputed block
   // What a quick operator makes of kept tensors (norms' outputs, gates, rotated heads) is made again in
   // backward instead of kept. Recomputed blocks keep it: there it lives for a short while only.
   bool light = false;
@@ -35,6 +39,7 @@ struct ForwardContext {
   ForwardContext in_recomputed_block() const {
     ForwardContext context = *this;
     context.light = false;
+    context.recomputed = true;
     return context;
   }
 };

@@ -48,7 +48,9 @@ struct MemoryPlan {
   OffloadedPlan offloaded;  // not part of the peak
 
   int64_t batch_size = 0, recompute_blocks = 0, num_blocks = 0;  // those of the plan
-  bool light = false;  // blocks that are not recomputed are light (Recompute)
+  bool light = false;       // blocks that are not recomputed are light (Recompute)
+  bool quantised = false;   // frozen weights of blocks are in NF4 or FP8
+  bool widen_once = false;  // recomputed blocks widen those once (MemoryConfig)
   Offload offload;
   int64_t sample_tokens = 0;  // tokens of a full-length sample, source and target
 

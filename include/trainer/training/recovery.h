@@ -19,6 +19,7 @@ struct Recovery {
   int64_t from_samples = 0, to_samples = 0;
   int64_t from_tokens = 0, to_tokens = 0;  // the same in tokens, if samples are packed
   int64_t recomputed_blocks = 0;           // in the next attempt
+  bool widen_again = false;                // the next attempt keeps no widened weights
   std::string line() const;
 };
 using RecoveryListener = std::function<void(const Recovery&)>;

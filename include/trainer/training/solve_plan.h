@@ -78,6 +78,11 @@ class Planner {
   std::map<std::tuple<int64_t, Recompute, Offload>, PlanChoice> made_;
 };
 
+// Sets MemoryConfig::widen_once, in the configuration and in its plan, if that saves time and the plan still
+// needs at most `most` bytes: on a GPU, with recomputed blocks whose weights are in NF4 or FP8.
+void widen_once_if_it_fits(Config& config, MemoryPlan& plan, const std::filesystem::path& model,
+                           const PlanTarget& target, int64_t most);
+
 struct FilledPlan {
   Config config;
   std::optional<MemoryPlan> plan;  // if the configuration leaves nothing open
