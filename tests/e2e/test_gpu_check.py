@@ -300,6 +300,26 @@ class GpuCheck(EndToEnd):
         self.assertEqual(steps, 3)
         self.assertEqual(found, step * 3)
 
+    def test_kernels_of_ours_stand_beside_a_copy(self):
+        operators = [{"operator": "trainer::norm", "kernels": ["norm_forward"], "calls": 2, "bytes": 4_000_000},
+                     {"operator": "trainer::norm_backward", "kernels": ["norm_backward", "norm_weight"], "calls": 1, "bytes": 9_000_000},
+                     {"operator": "trainer::other_norm", "kernels": ["norm_weight"], "calls": 1, "bytes": 1_000_000},
+                     {"operator": "trainer::not_seen", "kernels": ["not_seen"], "calls": 1, "bytes": 5}]
+        sums = {"norm_forward(float const*, float*)": [2 * 2000, 4], "norm_backward": [2 * 15000, 2], "norm_weight": [2 * 5000, 2],
+                "nvjet_product": [10 ** 6, 2]}
+        rows = kernels.rates(sums, 2, operators, 2.5e12, is_cpu=False)
+        self.assertEqual([row["name"] for row in rows], ["norm_backward + norm_weight", "norm_forward"])
+        self.assertEqual([row["rate"] for row in rows], [10_000_000 / 20e-6, 4_000_000 / 2e-6])
+        self.assertEqual([round(row["share"], 6) for row in rows], [0.2, 0.8])
+        profile = {"launches": 3, "top": [], "rates": rows, "copy_rate": 2.5e12}
+        _, page = self.carry_out(lambda check: check.figure("profiles", {"8B LoRA, trainer": profile}))
+        cells = [" ".join(line.split()) for line in page.splitlines()]
+        self.assertIn("| 0.02 | 500 | 20% | norm_backward + norm_weight |", cells)
+        self.assertIn("| 0.00 | 2,000 | 80% | norm_forward |", cells)
+        self.assertIn("Below 70% of a copy: norm_backward + norm_weight.", cells)
+        on_a_cpu = kernels.rates({"trainer::norm": [1000, 1]}, 1, operators, 1e12, is_cpu=True)
+        self.assertEqual([row["name"] for row in on_a_cpu], ["trainer::norm"])
+
 
 if __name__ == "__main__":
     unittest.main()

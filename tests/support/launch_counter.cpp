@@ -127,7 +127,10 @@ double operations_of(const std::string& name, c10::ArrayRef<const c10::IValue> i
   return 2.0 * static_cast<double>(x.numel()) * static_cast<double>(y.size(-1));
 }
 
+bool is_ours(const std::string& name) { return name.starts_with("trainer::"); }
+
 struct Call : at::ObserverContext {
+  std::string name;
   bool has_calls_within = false;
   bool is_known = false;   // counts for all calls within it
   bool has_bytes = false;  // its bytes stand for those of all calls within it
@@ -155,13 +158,13 @@ bool is_blocking_copy(const std::string& name, c10::ArrayRef<const c10::IValue> 
 std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction& function) {
   auto call = std::make_unique<Call>();
   if (!calls.empty()) calls.back()->has_calls_within = true;
-  const std::string name = function.name();
+  const std::string name = call->name = function.name();
   for (const c10::IValue& input : function.inputs()) call->bytes += bytes_of(input);
   if (is_delta_rule(name)) call->bytes += DeltaRule(name, function.inputs()).bytes();
   call->blocking_copy = is_blocking_copy(name, function.inputs());
   call->is_known = known(name) != nullptr;
   call->operations = operations_of(name, function.inputs());
-  call->has_bytes = call->is_known || name.starts_with("trainer::") || is_product(name);
+  call->has_bytes = call->is_known || is_ours(name) || is_product(name);
   calls.push_back(call.get());
   return call;
 }
@@ -172,9 +175,8 @@ int64_t launches_of(const at::RecordFunction& function, const Call& call, int64_
   if (const Known* one = known(name)) return one->launches;
   const auto schema = function.operator_schema();
   // The kernels of our operators report themselves.
-  const bool ours = name.starts_with("trainer::");
   const bool works =
-      schema && !ours && !makes_a_view(*schema) && !name.starts_with("aten::empty") && bytes > 0;
+      schema && !is_ours(name) && !makes_a_view(*schema) && !name.starts_with("aten::empty") && bytes > 0;
   return works && !call.has_calls_within ? 1 : 0;
 }
 
@@ -188,6 +190,11 @@ void leave(const at::RecordFunction& function, at::ObserverContext* context) {
   const bool product = is_product(name);
   const int64_t launches = product ? 1 : launches_of(function, call, bytes);
   LaunchCounts& counts = current();
+  if (is_ours(name)) {
+    OperatorCounts& of_it = counts.operators[name];
+    of_it.calls++;
+    of_it.bytes += bytes;
+  }
   if ((launches > 0 || call.has_bytes) && !within(&Call::has_bytes)) {
     counts.bytes += bytes;
     for (size_t i = 0; i < kCards.size(); i++) {
@@ -210,6 +217,8 @@ class Counting : public Kernels {
     LaunchCounts& counts = current();
     counts.others++;
     counts.by_name[function]++;
+    const auto within = std::ranges::find_if(calls, [](const Call* call) { return is_ours(call->name); });
+    if (within != calls.end()) counts.operators[(*within)->name].kernels.insert(function);
   }
 };
 
@@ -223,6 +232,12 @@ LaunchCounts& LaunchCounts::operator+=(const LaunchCounts& more) {
   bytes += more.bytes;
   for (size_t i = 0; i < kCards.size(); i++) seconds[i] += more.seconds[i];
   for (const auto& [name, count] : more.by_name) by_name[name] += count;
+  for (const auto& [name, more_of_it] : more.operators) {
+    OperatorCounts& of_it = operators[name];
+    of_it.calls += more_of_it.calls;
+    of_it.bytes += more_of_it.bytes;
+    of_it.kernels.insert(more_of_it.kernels.begin(), more_of_it.kernels.end());
+  }
   return *this;
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 namespace trainer {
@@ -21,6 +22,12 @@ struct Card {
 constexpr std::array<Card, 2> kCards{{{"H100 SXM", 0.69 * 989e12, 0.33 * 989e12, 0.80 * 3.35e12},
                                       {"RTX 4090", 0.90 * 165e12, 0.60 * 165e12, 0.85 * 1.008e12}}};
 
+// One of this project's operators: what its calls read and write, and the kernels that they start.
+struct OperatorCounts {
+  int64_t calls = 0, bytes = 0;
+  std::set<std::string> kernels;  // on a CPU it has none
+};
+
 // Numbers of launches. LibTorch's products are one each, although cuBLAS may take two for some shapes.
 struct LaunchCounts {
   int64_t products = 0;
@@ -30,6 +37,7 @@ struct LaunchCounts {
   int64_t bytes = 0;            // read and written by operators: not by the update, the norm and the loss
   std::array<double, kCards.size()> seconds{};  // of operators, the slower of computing and moving for each
   std::map<std::string, int64_t> by_name;
+  std::map<std::string, OperatorCounts> operators;  // by their names
 
   LaunchCounts& operator+=(const LaunchCounts& more);
   // Of two steps that differ in a number of layers: what one layer takes.

@@ -39,9 +39,58 @@ def last_steps(kernels):
     return (kernels[ends[-1 - steps] + 1:ends[-1] + 1], steps) if steps > 0 else (kernels, None)
 
 
-def summary(profile, steps):
-    """{"top": [{name, milliseconds, calls, share}], ...}, all for one step; "span": from its first kernel to its last.
-    `steps` is used if the updates do not separate the steps."""
+def grouped(operators):
+    """Operators that share a kernel together: [(names, kernels, bytes)]."""
+    groups = []
+    for one in operators:
+        new = ({one["operator"]}, set(one["kernels"]), one["bytes"])
+        for other in [other for other in groups if other[1] & new[1]]:
+            groups.remove(other)
+            new = (new[0] | other[0], new[1] | other[1], new[2] + other[2])
+        groups.append(new)
+    return groups
+
+
+def rates(sums, count, operators, rate, is_cpu):
+    """Of each kernel of ours: bytes that its operator reads and writes, over its time, beside `rate`, what the card copies
+    (bytes a second, read and written). [{name, milliseconds, bytes, rate, share}] of a step, by time. On a CPU: of each
+    operator. Kernels that one operator starts are one row."""
+    times = {}
+    for name, (duration, _) in sums.items():
+        times[short(name)] = times.get(short(name), 0) + duration / count / 1e9
+    rows = []
+    for names, kernels, moved in grouped(operators):
+        parts = names if is_cpu else kernels
+        seconds = sum(times.get(part, 0) for part in parts)
+        if seconds > 0 and moved > 0:
+            rows.append({"name": " + ".join(sorted(parts)), "milliseconds": 1e3 * seconds, "bytes": moved,
+                         "rate": moved / seconds, "share": moved / seconds / rate})
+    return sorted(rows, key=lambda row: -row["milliseconds"])
+
+
+def copy_rate(device):
+    """The bytes a second that this device reads and writes in a large copy: the median of several."""
+    import statistics
+    import time
+
+    import torch
+    size = 1 << (30 if device == "cuda" else 26)
+    source = torch.ones(size, dtype=torch.uint8, device=device)
+    to, seconds = torch.empty_like(source), []
+    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+    for _ in range(12):
+        wait()
+        begin = time.perf_counter()
+        for _ in range(4):
+            to.copy_(source)
+        wait()
+        seconds.append((time.perf_counter() - begin) / 4)
+    return 2 * size / statistics.median(seconds[2:])
+
+
+def summary(profile, steps, operators=(), rate=0.0):
+    """{"top": [{name, milliseconds, calls, share}], ...}, all for one step; "span": from its first kernel to its last;
+    "rates": see rates(), of these operators, beside copies at `rate`. `steps` is used if the updates do not separate the steps."""
     from torch.autograd import DeviceType
     events = profile.profiler.kineto_results.events()
     on_card = [event for event in events if event.device_type() == DeviceType.CUDA]
@@ -63,6 +112,7 @@ def summary(profile, steps):
     return {"steps": count, "what": "operators" if is_cpu else "kernels",
             "launches": sum(entry[1] for name, entry in sums.items() if not name.startswith(("Memcpy", "Memset"))) / count,
             "milliseconds": total / count / 1e6, "span": (span[1] - span[0]) / count / 1e6, "copies": copies,
+            "rates": rates(sums, count, operators, rate, is_cpu) if rate else [], "copy_rate": rate,
             "waits": {name: calls.count(name) / count for name in sorted(set(calls))},
             "top": [{"name": short(name), "milliseconds": duration / count / 1e6, "calls": number / count,
                      "share": duration / total if total else 0} for name, (duration, number) in top]}

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """profile_run DEVICE STEPS CORE LIBRARY KEY=VALUE...: runs trainer in this process, under torch's profiler, and prints one
-line of JSON with its top kernels."""
+line of JSON with its top kernels, and how much of the memory's rate those of its own reach."""
 import ctypes
 import json
 import os
@@ -20,13 +20,17 @@ from gpu_check_lib import kernels  # noqa: E402
 def main():
     device, steps, core, library, keys = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4], sys.argv[5:]
     ctypes.CDLL(core, ctypes.RTLD_GLOBAL)
-    train = ctypes.CDLL(library).train_in_process
-    train.argtypes = [ctypes.c_int, ctypes.POINTER(ctypes.c_char_p)]
+    ours = ctypes.CDLL(library)
+    ours.train_in_process.argtypes = [ctypes.c_int, ctypes.POINTER(ctypes.c_char_p)]
+    ours.count_operators.argtypes = ours.train_in_process.argtypes
+    ours.count_operators.restype = ctypes.c_char_p
     overrides = (ctypes.c_char_p * len(keys))(*[key.encode() for key in keys])
     with kernels.profiler(device) as profile:
-        code = train(len(keys), overrides)
+        code = ours.train_in_process(len(keys), overrides)
     if code == 0:
-        print(json.dumps({"profile": kernels.summary(profile, steps)}), flush=True)
+        counted = json.loads(ours.count_operators(len(keys), overrides))
+        found = kernels.summary(profile, steps, counted, kernels.copy_rate(device))
+        print(json.dumps({"profile": found}), flush=True)
     sys.stdout.flush()
     os._exit(code)  # two owners of LibTorch's state are in one process, and an orderly shutdown gains nothing
 

@@ -4,6 +4,7 @@ from .kernels import TOP
 from .results import FAILED, PASSED, SKIPPED
 
 LOG_LINES = 40
+ENOUGH = 0.7  # of the memory's rate: kernels below are named, because something else than memory holds them up
 
 
 def first_line(machine):
@@ -134,6 +135,19 @@ def repeatability(results):
     return [*(lines or ["Not run."]), ""]
 
 
+def rates(profile):
+    """The kernels of ours beside what the card copies, and the names of those far below."""
+    rows = profile.get("rates", [])
+    if not rows:
+        return []
+    lines = [f"Kernels of ours: what their operators read and write, over their time. A large copy reads and writes "
+             f"{profile['copy_rate'] / 1e9:,.0f} GB/s here.", ""]
+    lines += table(["ms a step", "GB/s", "of a copy", "kernel"], [
+        (number(row["milliseconds"], 2), number(row["rate"] / 1e9), f"{row['share']:.0%}", row["name"]) for row in rows])
+    slow = [row["name"] for row in rows if row["share"] < ENOUGH]
+    return [*lines, f"Below {ENOUGH:.0%} of a copy: {', '.join(slow) or 'none'}.", ""]
+
+
 def profiles(results):
     lines = []
     for name, one in gather(results, "profiles").items():
@@ -146,6 +160,7 @@ def profiles(results):
         lines += table(["ms a step", "share", "calls", what], [
             (number(top["milliseconds"], 2), f"{top['share']:.1%}", number(top["calls"], 1), top["name"].replace("|", "/"))
             for top in one["top"][:TOP]])
+        lines += rates(one)
     return lines or ["Not run.", ""]
 
 

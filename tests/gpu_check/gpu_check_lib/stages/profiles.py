@@ -1,4 +1,4 @@
-"""Which kernels take the time, how many are launched in a step, and what the CPU waits for: trainer's and the peer's."""
+"""Which kernels take the time, how close ours come to the memory's rate, how many are launched in a step, and what the CPU waits for: trainer's and the peer's."""
 import json
 
 from .. import layout, peers, processes, training
@@ -15,7 +15,9 @@ def ours(check, name, keys):
     ended = check.need_run(f"{name} under the profiler", command)
     line = next((line for line in ended.text.splitlines() if line.startswith('{"profile"')), None)
     check.need("it reports kernels", line)
-    store(check, f"{name}, trainer", json.loads(line)["profile"])
+    profile = json.loads(line)["profile"]
+    store(check, f"{name}, trainer", profile)
+    check.expect(f"{name}: the bytes of its own kernels are known", profile["rates"])
 
 
 def store(check, name, profile):
