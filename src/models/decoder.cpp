@@ -9,11 +9,13 @@
 
 #include "trainer/models/score_head.h"
 
+#include "device/target_device.h"
 #include "models/layer_extras.h"
 #include "nn/checkpoint.h"
 #include "nn/made_inputs.h"
 #include "nn/score_head.h"
 #include "ops/dropout.h"
+#include "ops/side_by_side.h"
 
 namespace trainer {
 
@@ -62,8 +64,15 @@ static at::Tensor halves_of_pairs(const at::Tensor& heads, int64_t rotary_dim) {
   return rest == 0 ? halves : at::cat({halves, heads.narrow(-1, rotary_dim, rest)}, -1);
 }
 
+// Whether the gradients of queries, keys and values can be columns of one matrix, as these are.
+bool DecoderAttention::keeps_beside(const std::vector<at::Tensor>& qkv) const {
+  const bool plain = rotated_ && !rotates_neighbours_ && !gated_ && !norms_whole_ && !value_norm_;
+  return plain && !keys_are_values_ && at::GradMode::is_enabled() && runs_on_gpu(qkv[0].device()) &&
+         side_by_side(qkv);
+}
+
 void DecoderAttention::position(AttentionInputs& in, const at::Tensor& q, const at::Tensor& k,
-                                const DecoderPass& pass) const {
+                                const at::Tensor& beside, const DecoderPass& pass) const {
   const RmsNorm *norm_q = q_norm_ ? &*q_norm_ : nullptr, *norm_k = k_norm_ ? &*k_norm_ : nullptr;
   const auto heads_of = [&](const at::Tensor& x, const RmsNorm*& norm) {
     const at::Tensor heads =
@@ -75,7 +84,13 @@ void DecoderAttention::position(AttentionInputs& in, const at::Tensor& q, const 
   const at::Tensor q_heads = heads_of(q, norm_q), k_heads = heads_of(k, norm_k);
   if (rotated_) {
     const Rotary::Tables& tables = window_ > 0 ? pass.sliding_rotary : pass.rotary;
-    std::tie(in.q, in.k) = Rotary::apply(q_heads, k_heads, norm_q, norm_k, tables);
+    if (beside.defined()) {
+      const AttentionHeads heads = Rotary::apply_beside(
+          q_heads, k_heads, beside.unflatten(2, {-1, head_dim_}), norm_q, norm_k, tables);
+      std::tie(in.q, in.k, in.v) = std::tie(heads.q, heads.k, heads.v);
+    } else {
+      std::tie(in.q, in.k) = Rotary::apply(q_heads, k_heads, norm_q, norm_k, tables);
+    }
     if (pass.context->light && norm_q != nullptr)
       in.remade = Rotary::remade({in.q, in.k}, q_heads, k_heads, *norm_q, *norm_k, tables);
     return;
@@ -115,12 +130,13 @@ std::pair<AttentionInputs, at::Tensor> DecoderAttention::inputs(const LayerInput
   if (shares_keys_) return {with_shared_keys(qkv[0], pass), at::Tensor()};
   // With a gate, the heads of queries are twice as wide.
   const at::Tensor q_and_gate = gated_ ? qkv[0].unflatten(2, {-1, 2, head_dim_}) : at::Tensor();
-  position(in, gated_ ? q_and_gate.select(3, 0) : qkv[0], qkv[1], pass);
+  const bool beside = keeps_beside(qkv);
+  position(in, gated_ ? q_and_gate.select(3, 0) : qkv[0], qkv[1], beside ? qkv[2] : at::Tensor(), pass);
   if (pass.query_growth.defined()) {
     in.q = in.q * pass.query_growth;
     in.remade = nullptr;  // these heads are others
   }
-  in.v = values(qkv[keys_are_values_ ? 1 : 2]);
+  if (!beside) in.v = values(qkv[keys_are_values_ ? 1 : 2]);
   return {in, gated_ ? q_and_gate.select(3, 1) : at::Tensor()};
 }
 

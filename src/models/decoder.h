@@ -79,8 +79,11 @@ class DecoderAttention : public Mixer {
   // The heads of x, and the gate of each head if the layer has one, [B, S, H, K].
   std::pair<AttentionInputs, at::Tensor> inputs(const LayerInput& x, const DecoderPass& pass) const;
   // Fills in the heads of queries and keys, with their norms and the rotary embedding: q and k [B, S, heads *
-  // K], or already [B, S, heads, K] -> [B, heads, S, K].
-  void position(AttentionInputs& in, const at::Tensor& q, const at::Tensor& k, const DecoderPass& pass) const;
+  // K], or already [B, S, heads, K] -> [B, heads, S, K]. `beside`: values [B, S, G * K] that keeps_beside()
+  // the others, whose heads are filled in, too; else undefined.
+  void position(AttentionInputs& in, const at::Tensor& q, const at::Tensor& k, const at::Tensor& beside,
+                const DecoderPass& pass) const;
+  bool keeps_beside(const std::vector<at::Tensor>& qkv) const;
   at::Tensor values(const at::Tensor& v) const;  // [B, S, G * K] -> [B, G, S, K], with their norm
 
   // A new token of each row to what the cache has: [B, 1, H K].

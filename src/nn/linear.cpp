@@ -69,7 +69,7 @@ std::vector<at::Tensor> Linear::forward_together(const std::vector<const Linear*
   if (!projections.empty()) {
     together = context.few_rows && can_take_few_rows(rows.x, projections)
                    ? few_rows_linear(rows.x, projections)
-                   : linear_group(rows, row_keys, projections, type_of_products(x, context));
+                   : linear_group(rows, row_keys, projections, type_of_products(x, context), context.packs);
   }
   auto next = together.begin();
   std::vector<int64_t> shape = x.sizes().vec();

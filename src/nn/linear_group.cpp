@@ -106,14 +106,6 @@ struct Layout : torch::CustomClassHolder {
   RestoredInput input;
 };
 
-// Returns whether the gradient of this leaf is added to the sum of earlier micro-batches by its product, in
-// place of autograd: on a GPU, where that saves writing and reading it, and nobody waits for autograd to add.
-bool adds_to_gradient(const at::Tensor& leaf, at::ScalarType type) {
-  if (!runs_on_gpu(leaf.device()) || !leaf.is_leaf() || !leaf.grad().defined()) return false;
-  return leaf.grad().scalar_type() == type && leaf.grad().is_contiguous() &&
-         torch::autograd::impl::post_acc_grad_hooks(leaf) == nullptr;
-}
-
 // Returns x as this adapter sees it (dropped out), in the type of products.
 at::Tensor adapter_input(const at::Tensor& x, const at::Tensor& row_keys, const Slots& slots) {
   return slots.dropout > 0 ? dropout_apply(x, row_keys, slots.key, slots.dropout) : x;
@@ -288,10 +280,17 @@ std::vector<at::Tensor> answers_together(const at::Tensor& x, const std::vector<
 
 }  // namespace
 
+bool adds_to_gradient(const at::Tensor& leaf, at::ScalarType type) {
+  if (!runs_on_gpu(leaf.device()) || !leaf.is_leaf() || !leaf.grad().defined()) return false;
+  return leaf.grad().scalar_type() == type && leaf.grad().is_contiguous() &&
+         torch::autograd::impl::post_acc_grad_hooks(leaf) == nullptr;
+}
+
 std::vector<at::Tensor> linear_group(const LayerInput& in, const at::Tensor& row_keys,
-                                     const std::vector<Projection>& projections, at::ScalarType type) {
+                                     const std::vector<Projection>& projections, at::ScalarType type,
+                                     const std::shared_ptr<AdapterPacks>& packs) {
   const at::Tensor& x = in.x;
-  if (can_pack(x, projections, type)) return packed_linear_group(in, row_keys, projections);
+  if (can_pack(x, projections, type)) return packed_linear_group(in, row_keys, projections, packs);
   if (std::vector<at::Tensor> out = answers_together(x, projections); !out.empty()) return out;
   variable_list parameters;
   auto layout = c10::make_intrusive<Layout>();

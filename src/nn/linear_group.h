@@ -1,6 +1,7 @@
 // Several linear layers on the same input, as one autograd Function.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -8,6 +9,8 @@
 
 #include "trainer/nn/layer_input.h"
 #include "trainer/weights/weight.h"
+
+#include "nn/adapter_packs.h"
 
 namespace trainer {
 
@@ -20,6 +23,11 @@ struct Projection {
   double dropout = 0.0, scale = 1.0;
 };
 
+// Returns whether the gradient of this leaf, in this type, is added to the sum of earlier micro-batches where
+// it is made, in place of autograd: on a GPU, where that saves launches and memory's time, and nobody waits
+// for autograd to add.
+bool adds_to_gradient(const at::Tensor& leaf, at::ScalarType type);
+
 // Takes x [rows, in] and row_keys [rows]; returns [rows, out] in x's type for each projection. Kept for
 // backward: x, once, or what makes it again, if a trained tensor's gradient needs it; x A^T of width r for
 // each adapter; of a weight, the tensors that hold it, never a converted copy. The dropped-out copy of x is
@@ -29,8 +37,9 @@ struct Projection {
 // Outside of training a GPU gives the results of weights that lie below each other as columns of one matrix.
 //
 // `type` is the type of the products: product_type(x), or x's type in generation, where a weight is read for
-// only a few rows. A and B are converted to it for the products.
+// only a few rows. A and B are converted to it for the products. `packs`: ForwardContext::packs.
 std::vector<at::Tensor> linear_group(const LayerInput& x, const at::Tensor& row_keys,
-                                     const std::vector<Projection>& projections, at::ScalarType type);
+                                     const std::vector<Projection>& projections, at::ScalarType type,
+                                     const std::shared_ptr<AdapterPacks>& packs = nullptr);
 
 }  // namespace trainer

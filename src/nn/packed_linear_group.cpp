@@ -30,6 +30,7 @@ struct Settings : torch::CustomClassHolder {
   double scale = 1.0;
   std::ptrdiff_t parameters = 0;
   RestoredInput x;
+  std::shared_ptr<AdapterPacks> packs;
 
   bool drops() const {
     return std::ranges::any_of(layers, [](const Layer& layer) { return layer.dropout > 0; });
@@ -58,9 +59,10 @@ std::pair<variable_list, variable_list> adapters_of(const variable_list& paramet
   return {a, b};
 }
 
-PackedAdapters pack(const variable_list& parameters, size_t layers, at::ScalarType type) {
+PackedAdapters pack(const variable_list& parameters, size_t layers, const at::Tensor& x,
+                    AdapterPacks* packs) {
   const auto [a, b] = adapters_of(parameters, layers);
-  return pack_adapters(a, b, type);
+  return packs != nullptr ? packs->get({a, b}, x) : pack_adapters(a, b, x.scalar_type());
 }
 
 // Returns the weights of all layers as one matrix [all outputs, in]; undefined if they do not lie so.
@@ -74,12 +76,6 @@ at::Tensor all_weights(const Settings& settings, const variable_list& parameters
   return joined(weights, /*dim=*/0);
 }
 
-// Packed matrices are kept for backward where they are a small part of what is kept anyway, the input.
-bool are_kept(const PackedAdapters& packed, const at::Tensor& x) {
-  constexpr int64_t kPart = 8;
-  return kPart * (packed.a.numel() + packed.b.numel()) <= x.numel();
-}
-
 // out = x y * scale
 void product_into(at::Tensor out, const at::Tensor& x, const at::Tensor& y, double scale) {
   at::addmm_out(out, out, x, y, /*beta=*/0, /*alpha=*/scale);
@@ -91,10 +87,11 @@ struct PackedLinearGroup : torch::autograd::Function<PackedLinearGroup> {
     const at::AutoDispatchBelowADInplaceOrView plain;  // the outputs are not views to autograd
     const variable_list list = parameters.vec();
     const size_t layers = settings->layers.size();
-    const PackedAdapters packed = pack(list, layers, x.scalar_type());
+    const PackedAdapters packed = pack(list, layers, x, settings->packs.get());
     const at::Tensor low = at::empty({x.size(0), packed.ranks()}, x.options());  // scale * A x
     if (settings->drops()) {
       for (size_t i = 0; i < layers; i++) {
+        if (!packed.has(i)) continue;
         product_into(packed.ranks_of(low, i), settings->input(i, x, row_keys), packed.a_of(i).t(),
                      settings->scale);
       }
@@ -114,7 +111,7 @@ struct PackedLinearGroup : torch::autograd::Function<PackedLinearGroup> {
       const int64_t bias = settings->layers[i].bias;
       if (bias >= 0) out[i].add_(list[static_cast<size_t>(bias)]);
     }
-    const bool kept = are_kept(packed, x);
+    const bool kept = AdapterPacks::are_small(packed, x);
     variable_list saved{row_keys, low, kept ? packed.a : at::Tensor(), kept ? packed.b : at::Tensor()};
     saved.insert(saved.end(), list.begin(), list.end());
     settings->x.save(x, saved);
@@ -137,8 +134,8 @@ struct PackedLinearGroup : torch::autograd::Function<PackedLinearGroup> {
 
   static PackedAdapters packed_before(const variable_list& saved, const variable_list& parameters,
                                       size_t layers) {
-    if (!saved[2].defined()) return pack(parameters, layers, saved[1].scalar_type());
     const auto [a, b] = adapters_of(parameters, layers);
+    if (!saved[2].defined()) return pack_adapters(a, b, saved[1].scalar_type());
     return packed_as(a, b, saved[2], saved[3]);
   }
 
@@ -161,7 +158,7 @@ struct PackedLinearGroup : torch::autograd::Function<PackedLinearGroup> {
       const at::Tensor g_low = all ? at::empty_like(low) : at::zeros_like(low);
       if (together.defined()) product_into(g_low, together, packed.b, settings.scale);
       for (size_t i = 0; i < grads.size(); i++) {
-        if (grads[i].defined()) through_b(i, grads[i], packed, g_low, together.defined());
+        if (grads[i].defined() && packed.has(i)) through_b(i, grads[i], packed, g_low, together.defined());
       }
       if (settings.drops()) {
         through_a_with_dropout(packed, g_low, grads);
@@ -169,8 +166,23 @@ struct PackedLinearGroup : torch::autograd::Function<PackedLinearGroup> {
         through_a(packed, g_low);
       }
       through_weights(grads, together);
+      add_to_sums();
       if (ctx->needs_input_grad(0)) out[0] = gx;
       return std::move(out);
+    }
+
+    // The gradients of all A and B to the sums of earlier micro-batches, in one launch.
+    void add_to_sums() {
+      variable_list sums, gradients;
+      for (size_t i = 0; i < kEach * settings.layers.size(); i++) {
+        const at::Tensor& gradient = out[i + 2];
+        if (!gradient.defined()) continue;
+        if (!adds_to_gradient(parameters[i], at::kFloat) || !gradient.is_contiguous()) return;
+        sums.push_back(parameters[i].grad());
+        gradients.push_back(gradient);
+      }
+      add_together(sums, gradients);
+      for (size_t i = 0; i < kEach * settings.layers.size(); i++) out[i + 2] = at::Tensor();
     }
 
     void through_weights(const variable_list& grads, const at::Tensor& together) {
@@ -214,7 +226,7 @@ struct PackedLinearGroup : torch::autograd::Function<PackedLinearGroup> {
                                 const variable_list& grads) {
       const at::Tensor x = input();
       for (size_t i = 0; i < grads.size(); i++) {
-        if (!grads[i].defined()) continue;
+        if (!grads[i].defined() || !packed.has(i)) continue;
         const at::Tensor g = packed.ranks_of(g_low, i);
         if (needs(i * kEach + kA))
           put(i * kEach + kA, product_in_fp32(g.t(), settings.input(i, x, row_keys)));
@@ -250,25 +262,38 @@ at::Tensor joined(const std::vector<at::Tensor>& matrices, int64_t dim) {
 
 bool can_pack(const at::Tensor& x, const std::vector<Projection>& projections, at::ScalarType type) {
   if (x.scalar_type() != type || projections.size() > kMostPacked) return false;
+  const auto adapted = std::ranges::find_if(projections, [](const Projection& p) { return p.a.defined(); });
+  if (adapted == projections.end()) return false;
   const auto fits = [&](const Projection& p) {
     const bool frozen =
         !p.weight.requires_grad() && (!p.weight.is_tensor() || p.weight.scalar_type() == type);
-    return frozen && p.a.defined() && p.a.scalar_type() == at::kFloat && p.b.scalar_type() == at::kFloat &&
-           p.scale == projections[0].scale && (!p.bias || !p.bias->requires_grad());
+    const bool plain = !p.a.defined() || (p.a.scalar_type() == at::kFloat &&
+                                          p.b.scalar_type() == at::kFloat && p.scale == adapted->scale);
+    return frozen && plain && (!p.bias || !p.bias->requires_grad());
   };
   return std::ranges::all_of(projections, fits) && packs_adapters(x.device(), type);
 }
 
+// A layer without an adapter has one of rank 0.
+static std::pair<at::Tensor, at::Tensor> adapter_of(const Projection& p, const at::Tensor& x) {
+  if (p.a.defined()) return {p.a, p.b};
+  const at::TensorOptions options = x.options().dtype(at::kFloat).requires_grad(false);
+  return {at::empty({0, x.size(1)}, options), at::empty({p.weight.size(0), 0}, options)};
+}
+
 std::vector<at::Tensor> packed_linear_group(const LayerInput& x, const at::Tensor& row_keys,
-                                            const std::vector<Projection>& projections) {
+                                            const std::vector<Projection>& projections,
+                                            const std::shared_ptr<AdapterPacks>& packs) {
   variable_list parameters;
   auto settings = c10::make_intrusive<Settings>();
-  settings->scale = projections[0].scale;
+  const auto adapted = std::ranges::find_if(projections, [](const Projection& p) { return p.a.defined(); });
+  settings->scale = adapted->scale;
   for (const Projection& p : projections) {
     const bool is_tensor = p.weight.is_tensor();
     settings->layers.push_back(
         {.source = is_tensor ? Weight() : p.weight, .key = p.key, .dropout = p.dropout});
-    parameters.insert(parameters.end(), {p.weight.tensors()[0], p.a, p.b});
+    const auto [a, b] = adapter_of(p, x.x);
+    parameters.insert(parameters.end(), {p.weight.tensors()[0], a, b});
   }
   for (size_t i = 0; i < projections.size(); i++) {
     if (!projections[i].bias) continue;
@@ -277,6 +302,7 @@ std::vector<at::Tensor> packed_linear_group(const LayerInput& x, const at::Tenso
   }
   settings->parameters = std::ssize(parameters);
   settings->x = RestoredInput(x, projections);
+  settings->packs = packs;
   return PackedLinearGroup::apply(x.x.contiguous(), row_keys, at::TensorList(parameters), settings);
 }
 

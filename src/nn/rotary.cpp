@@ -6,6 +6,7 @@
 #include <optional>
 
 #include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -239,12 +240,13 @@ std::optional<at::Tensor> maybe(const at::Tensor& tensor) {
   return tensor.defined() ? std::optional(tensor) : std::nullopt;
 }
 
-// Without norms it keeps nothing but the tables.
+// Without norms it keeps nothing but the tables. Values pass.
 struct RotateQk : torch::autograd::Function<RotateQk> {
   static variable_list forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k,
-                               const std::optional<at::Tensor>& q_weight,
+                               const std::optional<at::Tensor>& v, const std::optional<at::Tensor>& q_weight,
                                const std::optional<at::Tensor>& k_weight, const at::Tensor& cos,
                                const at::Tensor& sin, double epsilon, bool plus_one) {
+    const at::AutoDispatchBelowADInplaceOrView plain;  // values are no view to autograd
     const RotatedQk rotated = rotate_qk({q, k}, {q_weight, k_weight, epsilon, plus_one}, cos, sin);
     variable_list saved{cos, sin};
     if (q_weight) {
@@ -253,21 +255,34 @@ struct RotateQk : torch::autograd::Function<RotateQk> {
     ctx->save_for_backward(saved);
     ctx->saved_data["epsilon"] = epsilon;
     ctx->saved_data["plus_one"] = plus_one;
-    return {rotated.out.q, rotated.out.k};
+    variable_list out{rotated.out.q, rotated.out.k};
+    if (v) out.push_back((q_weight ? *v : v->contiguous()).transpose(1, 2));
+    return out;
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     variable_list saved = ctx->get_saved_variables();
     const bool normed = saved.size() > 2;
-    const bool trained = normed && (ctx->needs_input_grad(2) || ctx->needs_input_grad(3));
+    const bool has_values = grads.size() > 2;
+    const size_t weights = has_values ? 3 : 2;  // LibTorch counts the inputs that are there
+    const bool trained = normed && (ctx->needs_input_grad(weights) || ctx->needs_input_grad(weights + 1));
     saved.resize(8);
     const QkNorms norms{maybe(saved[4]), maybe(saved[5]), ctx->saved_data["epsilon"].toDouble(),
                         ctx->saved_data["plus_one"].toBool()};
-    const QkGradients out = rotate_qk_backward({grads[0], grads[1]}, {saved[2], saved[3]},
-                                               {saved[6], saved[7]}, norms, saved[0], saved[1], trained);
-    return {out.in.q, out.in.k, out.weights.q, out.weights.k, {}, {}, {}, {}};
+    const QkGradients out =
+        rotate_qk_backward({grads[0], grads[1]}, {saved[2], saved[3]}, {saved[6], saved[7]}, norms, saved[0],
+                           saved[1], trained, has_values ? grads[2] : at::Tensor());
+    return {out.in.q, out.in.k, out.v, out.weights.q, out.weights.k, {}, {}, {}, {}};
   }
 };
+
+// A layer's norms of queries and keys, for heads in this type.
+QkNorms norms_of(const RmsNorm* q_norm, const RmsNorm* k_norm, at::ScalarType type) {
+  if (q_norm == nullptr) return {};
+  const NormFacts facts = q_norm->facts();
+  return {q_norm->weight.as(type), k_norm->weight.as(type), facts.epsilon,
+          facts.scale == NormScale::one_plus_weight};
+}
 
 }  // namespace
 
@@ -313,22 +328,22 @@ Rotary::Tables Rotary::tables(const at::Tensor& positions, const std::vector<int
 std::pair<at::Tensor, at::Tensor> Rotary::apply(const at::Tensor& q, const at::Tensor& k,
                                                 const RmsNorm* q_norm, const RmsNorm* k_norm,
                                                 const Tables& tables) {
-  std::optional<at::Tensor> q_weight, k_weight;
-  NormFacts facts;
-  if (q_norm != nullptr) {
-    q_weight = q_norm->weight.as(q.scalar_type());
-    k_weight = k_norm->weight.as(k.scalar_type());
-    facts = q_norm->facts();
-  }
-  const bool plus_one = facts.scale == NormScale::one_plus_weight;
+  const QkNorms norms = norms_of(q_norm, k_norm, q.scalar_type());
   if (!at::GradMode::is_enabled()) {
-    const QkPair rotated =
-        rotate_qk({q, k}, {q_weight, k_weight, facts.epsilon, plus_one}, tables.cos, tables.sin).out;
+    const QkPair rotated = rotate_qk({q, k}, norms, tables.cos, tables.sin).out;
     return {rotated.q, rotated.k};
   }
-  const variable_list out =
-      RotateQk::apply(q, k, q_weight, k_weight, tables.cos, tables.sin, facts.epsilon, plus_one);
+  const variable_list out = RotateQk::apply(q, k, std::nullopt, norms.q_weight, norms.k_weight, tables.cos,
+                                            tables.sin, norms.epsilon, norms.plus_one);
   return {out[0], out[1]};
+}
+
+AttentionHeads Rotary::apply_beside(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                    const RmsNorm* q_norm, const RmsNorm* k_norm, const Tables& tables) {
+  const QkNorms norms = norms_of(q_norm, k_norm, q.scalar_type());
+  const variable_list out = RotateQk::apply(q, k, std::optional(v), norms.q_weight, norms.k_weight,
+                                            tables.cos, tables.sin, norms.epsilon, norms.plus_one);
+  return {out[0], out[1], out[2]};
 }
 
 std::shared_ptr<RemadeHeads> Rotary::remade(const QkPair& heads, const at::Tensor& q, const at::Tensor& k,

@@ -58,6 +58,10 @@ bool long_for_rope(const RopeParameters& parameters, int64_t length);
 // Returns the frequencies of such a sequence, fp32 [rotary_dim / 2] on the CPU.
 at::Tensor long_rope_frequencies(const RopeParameters& parameters, int64_t length);
 
+struct AttentionHeads {
+  at::Tensor q, k, v;  // [batch, heads, seq, head_dim]
+};
+
 class Rotary {
  public:
   explicit Rotary(const RopeParameters& parameters);
@@ -80,6 +84,12 @@ class Rotary {
   static std::pair<at::Tensor, at::Tensor> apply(const at::Tensor& q, const at::Tensor& k,
                                                  const RmsNorm* q_norm, const RmsNorm* k_norm,
                                                  const Tables& tables);
+
+  // The same for q, k and v that are columns of one matrix (ops/side_by_side.h), in training on a GPU: their
+  // gradients are columns of one matrix, too, so that backward multiplies them together. Also returns v
+  // [batch, heads, seq, head_dim]; without norms in memory of its own, because nothing else needs the matrix.
+  static AttentionHeads apply_beside(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                     const RmsNorm* q_norm, const RmsNorm* k_norm, const Tables& tables);
 
   // Returns what makes `heads`, the result of apply() with norms, again from its arguments.
   static std::shared_ptr<RemadeHeads> remade(const QkPair& heads, const at::Tensor& q, const at::Tensor& k,

@@ -1,6 +1,7 @@
 #include "ops/activation.h"
 
 #include <map>
+#include <set>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -11,6 +12,7 @@
 
 #include "device/op.h"
 #include "ops/kernels.h"
+#include "ops/side_by_side.h"
 
 namespace trainer {
 namespace {
@@ -36,7 +38,7 @@ int number_of_activation(int64_t kind) {
 
 // As activation.cu has it.
 struct GatedRows {
-  long long cols, gate_stride, up_stride;
+  long long cols, gate_stride, up_stride, to_gate_stride, to_up_stride;
 };
 
 // x as a matrix of rows whose elements are next to each other; a view if x is, as a slice of columns is.
@@ -47,7 +49,9 @@ at::Tensor as_rows(const at::Tensor& x) {
 
 struct GatedInputs {
   GatedInputs(const at::Tensor& gate_, const at::Tensor& up_)
-      : gate(as_rows(gate_)), up(as_rows(up_)), rows{gate.size(1), gate.stride(0), up.stride(0)} {}
+      : gate(as_rows(gate_)),
+        up(as_rows(up_)),
+        rows{gate.size(1), gate.stride(0), up.stride(0), gate.size(1), gate.size(1)} {}
   // Calls body(gate, up, first element, elements) for the parts whose threads fit into 32 bits.
   template <class Body>
   void for_parts(int64_t width, const Body& body) const {
@@ -75,20 +79,25 @@ at::Tensor gated_activation_gpu(const at::Tensor& gate, const at::Tensor& up, in
   return out;
 }
 
-at::Tensor gated_activation_backward_gpu(const at::Tensor& grad, const at::Tensor& gate, const at::Tensor& up,
-                                         int64_t kind, const at::Tensor& g_up) {
+// The results may be what is read: a thread writes where it has read.
+void gated_activation_backward_gpu(const at::Tensor& grad, const at::Tensor& gate, const at::Tensor& up,
+                                   int64_t kind, const at::Tensor& g_gate, const at::Tensor& g_up) {
   const at::Tensor g = grad.contiguous();
-  const GatedInputs in(gate, up);
+  GatedInputs in(gate, up);
+  const at::Tensor to_gate = as_rows(g_gate), to_up = as_rows(g_up);
+  in.rows.to_gate_stride = to_gate.stride(0);
+  in.rows.to_up_stride = to_up.stride(0);
   const int64_t width =
-      width_for(in.rows.cols, {g, in.gate, in.up}, {in.rows.gate_stride, in.rows.up_stride});
+      width_for(in.rows.cols, {g, in.gate, in.up, to_gate, to_up},
+                {in.rows.gate_stride, in.rows.up_stride, to_gate.stride(0), to_up.stride(0)});
   const Kernels& kernels = kernels_for(in.gate, "activation", width);
-  at::Tensor g_gate = at::empty(gate.sizes(), gate.options());
   in.for_parts(width, [&](const void* a, const void* b, int64_t first, int64_t count) {
+    const int64_t row = first / in.rows.cols;
     kernels.start("gated_backward", grid_of(count / width), element_at(elements(g, in.gate), g, first), a, b,
-                  element_at(g_gate.mutable_data_ptr(), g, first),
-                  element_at(g_up.mutable_data_ptr(), g, first), count, in.rows, number_of_activation(kind));
+                  element_at(to_gate.mutable_data_ptr(), g, row * to_gate.stride(0)),
+                  element_at(to_up.mutable_data_ptr(), g, row * to_up.stride(0)), count, in.rows,
+                  number_of_activation(kind));
   });
-  return g_gate;
 }
 
 constexpr Op kGatedActivation{"trainer::gated_activation", gated_activation_cpu, gated_activation_gpu};
@@ -102,7 +111,24 @@ bool only_holder(const at::Tensor& x) {
   return x.storage().use_count() == (x.is_view() && x._base().use_count() == 1 ? 2 : 1);
 }
 
-// Keeps gate and up, which are the projections' results; plain autograd also keeps the activated gate.
+// Returns whether gate and up are columns of one matrix that nothing else uses: the graph holds each of them,
+// and so does its backward pass, which runs once.
+bool only_holders(const at::Tensor& gate, const at::Tensor& up) {
+  if (!side_by_side({gate, up})) return false;
+  std::set<const void*> holders;
+  for (const at::Tensor* x : {&gate, &up}) {
+    if (x->use_count() != 2) return false;
+    holders.insert(x->unsafeGetTensorImpl());
+    if (!x->is_view()) continue;
+    const int64_t views = gate.is_view() && up.is_view() && gate._base().is_same(up._base()) ? 2 : 1;
+    if (static_cast<int64_t>(x->_base().use_count()) != views) return false;
+    holders.insert(x->_base().unsafeGetTensorImpl());
+  }
+  return gate.storage().use_count() == holders.size();
+}
+
+// Keeps gate and up, which are the projections' results; plain autograd also keeps the activated gate. On a
+// GPU their gradients take their place, so that they are columns of one matrix as well.
 struct GatedActivation : torch::autograd::Function<GatedActivation> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& gate, const at::Tensor& up,
                             int64_t kind) {
@@ -112,8 +138,13 @@ struct GatedActivation : torch::autograd::Function<GatedActivation> {
   }
   static variable_list backward(AutogradContext* ctx, variable_list& grads) {
     const variable_list saved = ctx->get_saved_variables();
-    const auto [g_gate, g_up] =
-        gated_backward(std::move(grads[0]), saved[0], saved[1], ctx->saved_data["kind"].toInt());
+    const at::Tensor &gate = saved[0], &up = saved[1];
+    const int64_t kind = ctx->saved_data["kind"].toInt();
+    if (runs_on_gpu(gate.device()) && only_holders(gate, up)) {
+      kGatedActivationBackward(grads[0], gate, up, kind, gate, up);
+      return {gate.detach(), up.detach(), {}};
+    }
+    const auto [g_gate, g_up] = gated_backward(std::move(grads[0]), gate, up, kind);
     return {g_gate, g_up, {}};
   }
 };
@@ -193,7 +224,8 @@ at::Tensor gated_apply(const at::Tensor& gate, const at::Tensor& up, int64_t kin
 std::tuple<at::Tensor, at::Tensor> gated_backward(at::Tensor grad, const at::Tensor& gate,
                                                   const at::Tensor& up, int64_t kind) {
   const at::Tensor g_up = only_holder(grad) ? grad : at::empty(up.sizes(), up.options());
-  at::Tensor g_gate = kGatedActivationBackward(grad, gate, up, kind, g_up);
+  const at::Tensor g_gate = at::empty(gate.sizes(), gate.options());
+  kGatedActivationBackward(grad, gate, up, kind, g_gate, g_up);
   return {g_gate, g_up};
 }
 

@@ -73,19 +73,20 @@ DEVICE void gate_backward(const Element* grad, const Element* gate, const Elemen
   store<kWidth>(g_up, to_up);
 }
 
-// Layout of gate and up, whose rows of `cols` elements begin at multiples of a stride, and a thread's offset
-// in the contiguous tensors (`at`), in gate and in up.
+// Layout of gate and up, whose rows of `cols` elements begin at multiples of a stride, and of their
+// gradients, and a thread's offset in the contiguous tensors (`at`) and in each of these.
 struct Rows {
-  long long cols, gate_stride, up_stride;
+  long long cols, gate_stride, up_stride, to_gate_stride, to_up_stride;
 };
 struct Place {
-  long long at, gate, up;
+  long long at, gate, up, to_gate, to_up;
 };
 // Divides in 32 bits, into which the number of threads fits: dividing 64 takes as long as all else.
 DEVICE Place place_of(long long at, Rows rows) {
   const unsigned pack = static_cast<unsigned>(at / kWidth), packs = static_cast<unsigned>(rows.cols / kWidth);
   const long long row = pack / packs, col = pack % packs * kWidth;
-  return {at, row * rows.gate_stride + col, row * rows.up_stride + col};
+  return {at, row * rows.gate_stride + col, row * rows.up_stride + col, row * rows.to_gate_stride + col,
+          row * rows.to_up_stride + col};
 }
 
 // kind: 0 silu, 1 gelu, 2 gelu_tanh, 3 relu. count: elements. cols and strides are multiples of kWidth, and
@@ -101,13 +102,15 @@ KERNEL gated_forward(const Element* gate, const Element* up, Element* out, long 
   if (kind == 3) gate_forward<Relu>(gate + p.gate, up + p.up, out + p.at);
 }
 
+// g_gate and g_up may be gate and up themselves: a thread writes where it alone has read.
 KERNEL gated_backward(const Element* grad, const Element* gate, const Element* up, Element* g_gate,
                       Element* g_up, long long count, Rows rows, int kind) {
   const long long i = thread_index() * kWidth;
   if (i >= count) return;
   const Place p = place_of(i, rows);
-  if (kind == 0) gate_backward<Silu>(grad + i, gate + p.gate, up + p.up, g_gate + i, g_up + i);
-  if (kind == 1) gate_backward<Gelu>(grad + i, gate + p.gate, up + p.up, g_gate + i, g_up + i);
-  if (kind == 2) gate_backward<GeluTanh>(grad + i, gate + p.gate, up + p.up, g_gate + i, g_up + i);
-  if (kind == 3) gate_backward<Relu>(grad + i, gate + p.gate, up + p.up, g_gate + i, g_up + i);
+  if (kind == 0) gate_backward<Silu>(grad + i, gate + p.gate, up + p.up, g_gate + p.to_gate, g_up + p.to_up);
+  if (kind == 1) gate_backward<Gelu>(grad + i, gate + p.gate, up + p.up, g_gate + p.to_gate, g_up + p.to_up);
+  if (kind == 2)
+    gate_backward<GeluTanh>(grad + i, gate + p.gate, up + p.up, g_gate + p.to_gate, g_up + p.to_up);
+  if (kind == 3) gate_backward<Relu>(grad + i, gate + p.gate, up + p.up, g_gate + p.to_gate, g_up + p.to_up);
 }

@@ -33,7 +33,8 @@ Activation activation_named(const std::string& name, const std::string& key);
 at::Tensor activate(Activation kind, const at::Tensor& x);
 
 // Returns activate(kind, gate) * up (Shazeer 2020); gate and up have the same shape and type. Differentiable.
-// With silu, gelu, gelu_tanh and relu only gate and up are kept for backward.
+// With silu, gelu, gelu_tanh and relu only gate and up are kept for backward. On a GPU, if they are columns
+// of one matrix that nothing else holds, their gradients take their place there; so backward can run once.
 at::Tensor gated_activation(Activation kind, const at::Tensor& gate, const at::Tensor& up);
 
 // Returns whether it is an operator for that activation: silu, gelu, gelu_tanh and relu.
@@ -47,10 +48,10 @@ at::Tensor gated_apply(const at::Tensor& gate, const at::Tensor& up, int64_t kin
 std::tuple<at::Tensor, at::Tensor> gated_backward(at::Tensor grad, const at::Tensor& gate,
                                                   const at::Tensor& up, int64_t kind);
 
-// The CPU's form of both: activation_cpu.cpp. The second returns d gate and writes d up into `g_up`, which
+// The CPU's form of both: activation_cpu.cpp. The second writes its results into contiguous tensors; `g_up`
 // may be `grad`.
 decltype(gated_apply) gated_activation_cpu;
-at::Tensor gated_activation_backward_cpu(const at::Tensor& grad, const at::Tensor& gate, const at::Tensor& up,
-                                         int64_t kind, const at::Tensor& g_up);
+void gated_activation_backward_cpu(const at::Tensor& grad, const at::Tensor& gate, const at::Tensor& up,
+                                   int64_t kind, const at::Tensor& g_gate, const at::Tensor& g_up);
 
 }  // namespace trainer

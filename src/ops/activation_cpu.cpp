@@ -124,11 +124,10 @@ at::Tensor gated_activation_cpu(const at::Tensor& gate_, const at::Tensor& up_, 
   return out;
 }
 
-at::Tensor gated_activation_backward_cpu(const at::Tensor& grad, const at::Tensor& gate_,
-                                         const at::Tensor& up_, int64_t kind, const at::Tensor& g_up) {
+void gated_activation_backward_cpu(const at::Tensor& grad, const at::Tensor& gate_, const at::Tensor& up_,
+                                   int64_t kind, const at::Tensor& g_gate, const at::Tensor& g_up) {
   const at::Tensor g = grad.contiguous(), gate = gate_.contiguous(), up = up_.contiguous();
-  at::Tensor g_gate = at::empty_like(gate);
-  if (gate.is_meta()) return g_gate;
+  if (gate.is_meta()) return;
   with_element_type(gate, "gated_activation_backward", [&]<class T>() {
     const T *from = g.const_data_ptr<T>(), *a = gate.const_data_ptr<T>(), *b = up.const_data_ptr<T>();
     T *to_gate = g_gate.mutable_data_ptr<T>(), *to_up = g_up.mutable_data_ptr<T>();
@@ -138,7 +137,6 @@ at::Tensor gated_activation_backward_cpu(const at::Tensor& grad, const at::Tenso
       });
     });
   });
-  return g_gate;
 }
 
 }  // namespace trainer

@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "device/observed.h"
 #include "device/target_device.h"
 #include "memory/memory_phase.h"
 #include "ops/kernels.h"
@@ -160,12 +161,19 @@ LossParts loss_parts_gpu(const at::Tensor& hidden, const at::Tensor& weight, con
     TeacherOfRows taught(options, rows_of_loss.all.weights, row, rows);
     taught.look_at(logits, /*capped=*/false);
     of_rows.of_p = taught.of_p();
-    kernels.start("loss_of_rows", grid_of_logits(rows, vocab), logits.mutable_data_ptr(),
-                  elements(y_here, hidden, at::kLong), loss_here.mutable_data_ptr(),
-                  values_or_null(correct_here), values_or_null(of_rows.weights),
-                  values_or_null(of_rows.log_p), values_or_null(of_rows.log_z), values_or_null(of_rows.of_p),
-                  terms, static_cast<int>(wanted.any()));
     at::Tensor gradient = place.view(hidden.scalar_type()).narrow(0, 0, rows).narrow(1, 0, vocab);
+    observed(
+        "trainer::loss_of_rows",
+        [&] {
+          return std::vector{logits, logits, gradient};
+        },
+        [&] {
+          kernels.start("loss_of_rows", grid_of_logits(rows, vocab), logits.mutable_data_ptr(),
+                        elements(y_here, hidden, at::kLong), loss_here.mutable_data_ptr(),
+                        values_or_null(correct_here), values_or_null(of_rows.weights),
+                        values_or_null(of_rows.log_p), values_or_null(of_rows.log_z),
+                        values_or_null(of_rows.of_p), terms, static_cast<int>(wanted.any()));
+        });
     if (wanted.any()) taught.put_gradients(gradient, y_here, of_rows, /*capped=*/false);
     taught.add_to(out);
     if (wanted.hidden) {

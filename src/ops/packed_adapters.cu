@@ -32,3 +32,63 @@ KERNEL pack_adapters(AdapterTable table, Element* a_all, Element* b_all) {
   const bool inside = rank >= first && rank < past;
   b_all[of_b] = narrow<Element>(inside ? table.b[layer][row * (past - first) + rank - first] : 0.0f);
 }
+
+// A matrix of one layer for pack_all_adapters, and the rows of its packed matrix that it fills: `from`
+// [rows, past - first] goes to columns first to past of `to` [rows, cols], zeros to the others.
+struct AdapterMatrix {
+  const float* from;
+  Element* to;
+  int rows, cols, first, past;
+};
+
+// The matrices of many groups: row y of the grid works on matrices[y].
+KERNEL pack_all_adapters(const AdapterMatrix* matrices) {
+  const AdapterMatrix m = matrices[blockIdx.y];
+  const int width = (m.cols | m.first | m.past) % 4 == 0 ? 4 : 1, packs = m.cols / width;
+  const long long all = static_cast<long long>(m.rows) * packs;
+  const long long step = static_cast<long long>(gridDim.x) * blockDim.x;
+  for (long long i = thread_index(); i < all; i += step) {
+    const long long row = i / packs;
+    const int column = static_cast<int>(i % packs) * width;
+    const bool inside = column >= m.first && column < m.past;
+    const float* from = m.from + row * (m.past - m.first) + column - m.first;
+    Element* to = m.to + row * m.cols + column;
+    if (width == 1) {
+      *to = narrow<Element>(inside ? *from : 0.0f);
+      continue;
+    }
+    Pack<float, 4> four = {};
+    if (inside) four = load<4>(from);
+    Pack<Element, 4> narrowed;
+    UNROLL for (int k = 0; k < 4; k++) narrowed.at[k] = narrow<Element>(four.at[k]);
+    store<4>(to, narrowed);
+  }
+}
+
+// Pairs of fp32 tensors for add_tensors: tensor i has elements first[i] to first[i + 1], counted over all of
+// them in packs of `width`, 1 or 4.
+struct TensorPairs {
+  float* to[16];
+  const float* from[16];
+  long long first[17];
+  int count, width;
+};
+
+// to += from, for each of them.
+KERNEL add_tensors(TensorPairs pairs) {
+  const long long index = thread_index();
+  if (index >= pairs.first[pairs.count]) return;
+  int tensor = 0;
+  while (index >= pairs.first[tensor + 1]) tensor++;
+  const long long at = (index - pairs.first[tensor]) * pairs.width;
+  float* to = pairs.to[tensor] + at;
+  const float* from = pairs.from[tensor] + at;
+  if (pairs.width == 1) {
+    *to += *from;
+    return;
+  }
+  Pack<float, 4> sum = load<4>(static_cast<const float*>(to));
+  const Pack<float, 4> more = load<4>(from);
+  UNROLL for (int k = 0; k < 4; k++) sum.at[k] += more.at[k];
+  store<4>(to, sum);
+}

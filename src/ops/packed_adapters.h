@@ -21,6 +21,8 @@ struct PackedAdapters {
   at::Tensor outputs_of(const at::Tensor& y, size_t i) const;
   at::Tensor a_of(size_t i) const;
   at::Tensor b_of(size_t i) const;
+  // Returns whether layer i has an adapter; one of rank 0 stands for none.
+  bool has(size_t i) const { return first_rank[i + 1] > first_rank[i]; }
 };
 
 // At most this many layers are packed together.
@@ -32,6 +34,17 @@ bool packs_adapters(at::Device device, at::ScalarType type);
 // a[i] [r_i, in] and b[i] [out_i, r_i], fp32 and contiguous -> in `type`. One launch.
 PackedAdapters pack_adapters(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b,
                              at::ScalarType type);
+
+// The adapters of layers with the same input.
+struct AdapterGroup {
+  std::vector<at::Tensor> a, b;
+};
+
+// pack_adapters() of each group, in one launch. The results are parts of one tensor.
+std::vector<PackedAdapters> pack_adapter_groups(const std::vector<AdapterGroup>& groups, at::ScalarType type);
+
+// to[i] += from[i] in one launch, for at most 2 kMostPacked contiguous fp32 tensors on a GPU.
+void add_together(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from);
 
 // The same of matrices that were packed before.
 PackedAdapters packed_as(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b,

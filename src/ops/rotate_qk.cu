@@ -8,7 +8,7 @@ struct HeadStrides {
 };
 
 struct QkShape {
-  int q_heads, k_heads, seq;
+  int q_heads, k_heads, v_heads, seq;
   int half, rest;         // head_dim is 2 * half, which are rotated in pairs, and `rest` that are not
   int lanes;              // threads that share a head: a power of two, at most 32
   long long table_batch;  // stride of the tables [1 or batch, seq, half]; 0: one table for all
@@ -21,7 +21,8 @@ struct QkHead {
   // In 32 bits, into which what the grid counts fits: dividing 64 takes longer than all else here.
   DEVICE QkHead(unsigned position_, int head_, const QkShape& shape)
       : is_q(head_ < shape.q_heads),
-        head(is_q ? head_ : head_ - shape.q_heads),
+        is_v(head_ >= shape.q_heads + shape.k_heads),
+        head(head_ - (is_q ? 0 : shape.q_heads) - (is_v ? shape.k_heads : 0)),
         heads(is_q ? shape.q_heads : shape.k_heads),
         row(position_),
         batch(position_ / static_cast<unsigned>(shape.seq)),
@@ -35,7 +36,7 @@ struct QkHead {
     return batch * shape.table_batch + position * shape.half;
   }
 
-  bool is_q;
+  bool is_q, is_v;
   int head, heads;
   long long row, batch, position;
 };
@@ -130,26 +131,30 @@ KERNEL rotate_qk_forward(const Element* q, const Element* k, const Element* q_we
   }
 }
 
-// g_q and g_k: gradients of the results. q, k, weights and rstd are nullptr if there are no norms.
-KERNEL rotate_qk_backward(const Element* g_q, const Element* g_k, const Element* q, const Element* k,
-                          const Element* q_weight, const Element* k_weight, const float* q_rstd,
-                          const float* k_rstd, const Element* cosines, const Element* sines, Element* q_out,
-                          Element* k_out, QkShape shape, HeadStrides g_q_in, HeadStrides g_k_in,
-                          HeadStrides q_in, HeadStrides k_in, long long positions, int plus_one) {
+// g_q and g_k: gradients of the results. q, k, weights and rstd are nullptr if there are no norms. The heads
+// of g_v, if there are any, only move. The results have strides, so that they can lie side by side.
+KERNEL rotate_qk_backward(const Element* g_q, const Element* g_k, const Element* g_v, const Element* q,
+                          const Element* k, const Element* q_weight, const Element* k_weight,
+                          const float* q_rstd, const float* k_rstd, const Element* cosines,
+                          const Element* sines, Element* q_out, Element* k_out, Element* v_out, QkShape shape,
+                          HeadStrides g_q_in, HeadStrides g_k_in, HeadStrides g_v_in, HeadStrides q_in,
+                          HeadStrides k_in, HeadStrides q_to, HeadStrides k_to, long long positions,
+                          int plus_one) {
   const int all = pairs(shape);
-  const unsigned heads = shape.q_heads + shape.k_heads;
+  const unsigned heads = shape.q_heads + shape.k_heads + shape.v_heads;
   const unsigned lanes = shape.lanes, group = static_cast<unsigned>(thread_index()) / lanes;
   const int lane = static_cast<int>(threadIdx.x % lanes), step = shape.lanes * kWidth;
   const bool works = group < positions * heads;
   const QkHead at(works ? group / heads : 0, works ? static_cast<int>(group % heads) : 0, shape);
-  const Element* g = at.is_q ? g_q + at.in(g_q_in) : g_k + at.in(g_k_in);
+  const bool turns = works && !at.is_v;
+  const Element* g = at.is_q ? g_q + at.in(g_q_in) : at.is_v ? g_v + at.in(g_v_in) : g_k + at.in(g_k_in);
   const Element* x = at.is_q ? q + at.in(q_in) : k + at.in(k_in);
   const Element* weight = at.is_q ? q_weight : k_weight;
   const Element *cosine = cosines + at.table(shape), *sine = sines + at.table(shape);
   float r = 1.0f, along = 0.0f;
   if (q_weight != nullptr) {
     float sum = 0.0f;
-    for (int c = lane * kWidth; works && c < all; c += step) {
+    for (int c = lane * kWidth; turns && c < all; c += step) {
       const PairPlace place(c, shape);
       const BothHalves gradient = turned(BothHalves(g, place), place, cosine, sine, -1.0f);
       const BothHalves from(x, place), by(weight, place);
@@ -158,13 +163,17 @@ KERNEL rotate_qk_backward(const Element* g_q, const Element* g_k, const Element*
         sum += wide(gradient.high.at[i]) * factor(by.high.at[i], plus_one) * wide(from.high.at[i]);
       }
     }
-    r = (at.is_q ? q_rstd : k_rstd)[at.index()];
+    if (turns) r = (at.is_q ? q_rstd : k_rstd)[at.index()];
     along = over_lanes(sum, shape.lanes) * r * r / static_cast<float>(2 * all);
   }
   if (!works) return;
-  Element* out = (at.is_q ? q_out : k_out) + at.index() * 2 * all;
+  Element* out = at.is_q ? q_out + at.in(q_to) : at.is_v ? v_out + at.in(q_to) : k_out + at.in(k_to);
   for (int c = lane * kWidth; c < all; c += step) {
     const PairPlace place(c, shape);
+    if (at.is_v) {
+      BothHalves(g, place).store_to(out, place);
+      continue;
+    }
     BothHalves gradient = turned(BothHalves(g, place), place, cosine, sine, -1.0f);
     if (weight != nullptr) {
       const BothHalves from(x, place), by(weight, place);

@@ -41,14 +41,17 @@ RotatedQk rotate_qk(const QkPair& in, const QkNorms& norms, const at::Tensor& co
 struct QkGradients {
   QkPair in;       // [batch, seq, heads, head_dim]
   QkPair weights;  // undefined unless wanted
+  at::Tensor v;    // as `in`; undefined if there are no values
 
-  std::vector<at::Tensor> tensors() const { return {in.q, in.k, weights.q, weights.k}; }
+  std::vector<at::Tensor> tensors() const { return {in.q, in.k, weights.q, weights.k, v}; }
 };
 
 // Takes the gradients of the results and, with norms, what rotate_qk() took and returned: otherwise `in` and
-// `rstd` may be undefined.
+// `rstd` may be undefined. The gradient of the values, `grad_v` [batch, heads, seq, head_dim], is laid beside
+// the others on a GPU: all are columns of one matrix then.
 QkGradients rotate_qk_backward(const QkPair& grad, const QkPair& in, const QkPair& rstd, const QkNorms& norms,
-                               const at::Tensor& cos, const at::Tensor& sin, bool needs_weights);
+                               const at::Tensor& cos, const at::Tensor& sin, bool needs_weights,
+                               const at::Tensor& grad_v = {});
 
 // The CPU's form of both: rotate_qk_cpu.cpp, rms_norm() and rotate(), one after the other.
 decltype(rotate_qk) rotate_qk_cpu;

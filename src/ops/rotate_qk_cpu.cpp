@@ -81,7 +81,7 @@ RotatedQk rotate_qk_cpu(const QkPair& in, const QkNorms& norms, const at::Tensor
 
 QkGradients rotate_qk_backward_cpu(const QkPair& grad, const QkPair& in, const QkPair& rstd,
                                    const QkNorms& norms, const at::Tensor& cos, const at::Tensor& sin,
-                                   bool needs_weights) {
+                                   bool needs_weights, const at::Tensor& grad_v) {
   const auto one = [&](const at::Tensor& grad_of_one, const at::Tensor& x,
                        const std::optional<at::Tensor>& weight, const at::Tensor& rstd_of_one) {
     const at::Tensor g = rotate(grad_of_one, cos, sin, /*back=*/true).transpose(1, 2);
@@ -90,7 +90,7 @@ QkGradients rotate_qk_backward_cpu(const QkPair& grad, const QkPair& in, const Q
   };
   const auto [gq, gq_weight] = one(grad.q, in.q, norms.q_weight, rstd.q);
   const auto [gk, gk_weight] = one(grad.k, in.k, norms.k_weight, rstd.k);
-  return {{gq, gk}, {gq_weight, gk_weight}};
+  return {{gq, gk}, {gq_weight, gk_weight}, grad_v.defined() ? grad_v.transpose(1, 2) : at::Tensor()};
 }
 
 }  // namespace trainer

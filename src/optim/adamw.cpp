@@ -6,6 +6,7 @@
 
 #include "base/random.h"
 #include "device/kernels.h"
+#include "device/observed.h"
 #include "optim/adamw_coefficients.h"
 #include "optim/kernel_groups.h"
 #include "optim/state_memory.h"
@@ -117,6 +118,18 @@ AdamwRow adamw_row(const AdamwItem& item, const at::Tensor& gradient, int32_t fi
           first_block};
 }
 
+// What an update reads and writes.
+std::vector<at::Tensor> tensors_of_adamw(const std::vector<const AdamwItem*>& items) {
+  std::vector<at::Tensor> all;
+  for (const AdamwItem* item : items) {
+    const AdamwTensors& t = item->tensors;
+    all.push_back(t.gradient);
+    for (const at::Tensor& state : {t.weight, t.exp_avg, t.exp_avg_sq, t.master})
+      if (state.defined()) all.insert(all.end(), 2, state);
+  }
+  return all;
+}
+
 }  // namespace
 
 void adamw_update_gpu(const std::vector<AdamwItem>& items, const at::Tensor& gradient_scale,
@@ -126,9 +139,13 @@ void adamw_update_gpu(const std::vector<AdamwItem>& items, const at::Tensor& gra
   const at::Tensor table = kernel_table(all.rows, items.front().tensors.weight.device());
   // From here on nothing is allocated.
   update_groups(all.groups, progress, [&](const auto& group) {
-    group.kernels->start("adamw_update", grid_of_blocks(group.blocks), table.const_data_ptr(),
-                         static_cast<int>(group.first_row), group.rows, kBlockElements,
-                         gradient_scale.const_data_ptr());
+    observed(
+        "trainer::adamw_update", [&] { return tensors_of_adamw(group.items); },
+        [&] {
+          group.kernels->start("adamw_update", grid_of_blocks(group.blocks), table.const_data_ptr(),
+                               static_cast<int>(group.first_row), group.rows, kBlockElements,
+                               gradient_scale.const_data_ptr());
+        });
   });
 }
 

@@ -7,6 +7,7 @@
 #include "trainer/base/strings.h"
 
 #include "device/kernels.h"
+#include "device/observed.h"
 #include "optim/adamw_coefficients.h"
 #include "optim/kernel_groups.h"
 #include "optim/moment_codes.h"
@@ -144,6 +145,19 @@ Adamw8bitRow coded_row(const Adamw8bitItem& item, const at::Tensor& gradient, in
           first_block};
 }
 
+// What an update reads and writes.
+std::vector<at::Tensor> tensors_of_adamw_8bit(const std::vector<const Adamw8bitItem*>& items) {
+  std::vector<at::Tensor> all;
+  for (const Adamw8bitItem* item : items) {
+    const Adamw8bitTensors& t = item->tensors;
+    all.push_back(t.gradient);
+    for (const at::Tensor& state :
+         {t.weight, t.exp_avg, t.exp_avg_sq, t.exp_avg_absmax, t.exp_avg_sq_absmax, t.master})
+      if (state.defined()) all.insert(all.end(), 2, state);
+  }
+  return all;
+}
+
 }  // namespace
 
 void adamw_8bit_update_gpu(const std::vector<Adamw8bitItem>& items, const at::Tensor& gradient_scale,
@@ -156,9 +170,13 @@ void adamw_8bit_update_gpu(const std::vector<Adamw8bitItem>& items, const at::Te
       kernel_table(std::vector<MomentCodes>{codes_of_exp_avg(), codes_of_exp_avg_sq()}, device);
   // From here on nothing is allocated.
   update_groups(all.groups, progress, [&](const auto& group) {
-    group.kernels->start("adamw_8bit_update", grid_of_blocks(group.blocks), table.const_data_ptr(),
-                         static_cast<int>(group.first_row), group.rows, kBlockElements,
-                         codes.const_data_ptr(), gradient_scale.const_data_ptr());
+    observed(
+        "trainer::adamw_8bit_update", [&] { return tensors_of_adamw_8bit(group.items); },
+        [&] {
+          group.kernels->start("adamw_8bit_update", grid_of_blocks(group.blocks), table.const_data_ptr(),
+                               static_cast<int>(group.first_row), group.rows, kBlockElements,
+                               codes.const_data_ptr(), gradient_scale.const_data_ptr());
+        });
   });
 }
 

@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 
 #include "device/kernels.h"
+#include "device/observed.h"
 #include "optim/kernel_groups.h"
 
 namespace trainer {
@@ -35,9 +36,13 @@ at::Tensor gradient_norm_gpu(const std::vector<at::Tensor>& gradients) {
   const at::TensorOptions options(device);
   at::Tensor sums = at::empty({blocks}, options.dtype(at::kDouble));
   at::Tensor norm = at::empty({}, options.dtype(at::kFloat));
-  kernels.start("sum_squares", grid_of_blocks(blocks), table.const_data_ptr(), static_cast<int>(rows.size()),
-                kBlockElements, sums.mutable_data_ptr());
-  kernels.start("finish_norm", {1, 1, 512}, sums.const_data_ptr(), blocks, norm.mutable_data_ptr());
+  observed(
+      "trainer::gradient_norm", [&] { return contiguous; },
+      [&] {
+        kernels.start("sum_squares", grid_of_blocks(blocks), table.const_data_ptr(),
+                      static_cast<int>(rows.size()), kBlockElements, sums.mutable_data_ptr());
+        kernels.start("finish_norm", {1, 1, 512}, sums.const_data_ptr(), blocks, norm.mutable_data_ptr());
+      });
   return norm;
 }
 

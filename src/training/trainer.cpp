@@ -21,6 +21,7 @@
 #include "device/target_device.h"
 #include "memory/copy_stream.h"
 #include "memory/memory_phase.h"
+#include "nn/adapter_packs.h"
 #include "nn/attention.h"
 #include "objectives/answers.h"
 #include "objectives/objective.h"
@@ -79,6 +80,7 @@ Trainer::Trainer(const Config& config, Model& model, at::Device device, int64_t 
       state_below_(config.memory.offload.optimizer ? optimizer_->state_bytes() : 0),
       schedule_(config.optimizer, total_steps),
       anchor_(at::zeros({1}, device).set_requires_grad(true)),
+      packs_(std::make_shared<AdapterPacks>()),
       thrash_watch_([this] { return allocator_retries(device_); }) {}
 
 Trainer::~Trainer() = default;
@@ -223,6 +225,8 @@ TermSums Trainer::run_passes(const EffectiveBatch& batch, const MicroBatchSplit&
   context.recompute_blocks = split.recomputed_blocks;
   context.light = split.recomputed_blocks > 0 || config_.memory.gradient_checkpointing.is_light();
   context.widen_once = split.widen_once;
+  context.packs = packs_;
+  packs_->begin();
   const double normaliser = objective_->normaliser(batch.samples, split.encoder_decoder);
   const at::Tensor seed =
       at::full({}, mean_of(1.0, normaliser), at::TensorOptions().device(device_).dtype(at::kFloat));
@@ -250,6 +254,7 @@ TermSums Trainer::run_passes(const EffectiveBatch& batch, const MicroBatchSplit&
     backward(begun.value, begun.gradient, split.recomputed_blocks, at.micro_batch == last);
     sums.add(begun.out);
   }
+  packs_->end();
   return sums;
 }
 
@@ -322,6 +327,7 @@ OomRecoveryOptions Trainer::recovery_options(const std::string& stage) {
           /*clean_up=*/
           [this] {
             gradients_.clear();
+            packs_->forget();
             placement_->finish_copies();
           },
           /*explain=*/
@@ -332,6 +338,7 @@ OomRecoveryOptions Trainer::recovery_options(const std::string& stage) {
 void Trainer::move_to(at::Device device) {
   at::NoGradGuard no_grad;
   gradients_.clear();
+  packs_->forget();
   placement_->move_to(device);
   {
     const StateBelow below(config_.memory.offload.optimizer);

@@ -1,43 +1,26 @@
 // Linear layers with adapters as a GPU multiplies them, on an emulated one.
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <optional>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "device/target_device.h"
+#include "nn/gpu_of_adapters.h"
 #include "nn/linear_group.h"
 #include "nn/packed_linear_group.h"
 #include "ops/kernels.h"
 #include "ops/packed_adapters.h"
 #include "support/coded_weight.h"
 #include "support/compile_kernels.h"
-#include "support/emulated_gpu.h"
 #include "support/launch_counter.h"
 #include "support/planned_bytes.h"
 #include "support/reference.h"
 
-namespace packed_float {
-using Element = float;
-#include "ops/packed_adapters.cu"
-}  // namespace packed_float
-namespace packed_bf16 {
-using Element = bf16;
-#include "ops/packed_adapters.cu"
-}  // namespace packed_bf16
-
 namespace trainer {
 namespace {
-
-class GpuOfAdapters : public emulated::Gpu {
- public:
-  GpuOfAdapters() {
-    add("packed_adapters.cu", "Element=float", "pack_adapters",
-        emulated::Callable<packed_float::pack_adapters>::call);
-    add("packed_adapters.cu", "Element=bf16", "pack_adapters",
-        emulated::Callable<packed_bf16::pack_adapters>::call);
-  }
-};
 
 constexpr int64_t kRows = 50, kInputs = 64;
 constexpr int64_t kManyRows = 720;  // for the packed adapters to be an eighth of the input
@@ -207,9 +190,36 @@ TEST(PackedLinear, IsForFrozenWeightsWithAdaptersOfOneScale) {
   };
   EXPECT_TRUE(packs([](Projection&) {}));
   EXPECT_FALSE(packs([](Projection& p) { p.scale = 1; }));
-  EXPECT_FALSE(packs([](Projection& p) { p.a = p.b = at::Tensor(); }));
+  EXPECT_TRUE(packs([](Projection& p) { p.a = p.b = at::Tensor(); }));
+  std::vector<Projection> plain = layers.projections;
+  for (Projection& p : plain) p.a = p.b = at::Tensor();
+  EXPECT_FALSE(can_pack(layers.x, plain, at::kFloat)) << "no adapter at all";
   EXPECT_FALSE(packs([](Projection& p) { p.weight = p.weight.tensor().clone().requires_grad_(true); }));
   EXPECT_FALSE(packs([](Projection& p) { p.weight = p.weight.tensor().to(at::kBFloat16); }));
+}
+
+// Adapters on q and v, and none on k.
+TEST(PackedLinear, TakesALayerWithoutAnAdapter) {
+  for (const double dropout : {0.0, 0.25}) {
+    Layers some(at::kFloat, dropout, true);
+    Projection& without = some.projections[1];
+    without.a = without.b = at::Tensor();
+    without.dropout = 0;
+    const auto results = [&](const Layers& layers) {
+      const Projection &first = layers.projections[0], &last = layers.projections[2];
+      std::vector<at::Tensor> out = linear_group(layers.x, layers.keys, layers.projections, at::kFloat);
+      const auto found =
+          torch::autograd::grad(out, {layers.x, first.a, first.b, last.a, last.b}, layers.gradients);
+      out.insert(out.end(), found.begin(), found.end());
+      return out;
+    };
+    const std::vector<at::Tensor> one_by_one = results(some);
+    GpuOfAdapters gpu;
+    const std::vector<at::Tensor> packed = results(some), joined = results(side_by_side(some));
+    EXPECT_FALSE(gpu.take_used().empty());
+    EXPECT_LE(difference_of_all(packed, one_by_one), 1e-6);
+    EXPECT_LE(difference_of_all(joined, one_by_one), 1e-6);
+  }
 }
 
 TEST(PackedLinear, AWeightThatIsNoTensorIsMadeForEachProduct) {
@@ -272,6 +282,45 @@ TEST(TrainedLinear, MakesNoMatrixForAGradientThatIsAddedOnAnEmulatedGpu) {
   };
   EXPECT_EQ(matrices(), 1);
   EXPECT_EQ(matrices(), 0);
+}
+
+// As in training: the gradients of micro-batches are summed in the leaves.
+TEST(PackedLinear, AddsTheGradientsOfAMicroBatchInOneLaunch) {
+  const auto sums_of = [](bool on_gpu) {
+    const Layers layers(at::kBFloat16, 0, false, kManyRows);
+    std::optional<CpuActsAsGpu> acts;
+    if (on_gpu) acts.emplace();
+    for (int micro_batch = 0; micro_batch < 3; micro_batch++) {
+      const auto out = linear_group(layers.x, layers.keys, layers.projections, at::kBFloat16);
+      torch::autograd::backward(out, layers.gradients);
+    }
+    std::vector<at::Tensor> sums;
+    for (const Projection& p : layers.projections) sums.insert(sums.end(), {p.a.grad(), p.b.grad()});
+    return sums;
+  };
+  GpuOfAdapters gpu;
+  const std::vector<at::Tensor> by_autograd = sums_of(false);
+  gpu.take_used();
+  const std::vector<at::Tensor> ours = sums_of(true);
+  const std::vector<std::string> used = gpu.take_used();
+  EXPECT_EQ(std::ranges::count(used, "packed_adapters.cu Element=float"), 2) << "but for the first one";
+  for (size_t i = 0; i < ours.size(); i++) EXPECT_TRUE(ours[i].equal(by_autograd[i])) << i;
+}
+
+TEST(PackedLinear, SharesThePackedAdaptersOfAnUpdate) {
+  const Layers layers(at::kBFloat16, 0, false, kManyRows);
+  GpuOfAdapters gpu;
+  const auto run = [&](const std::shared_ptr<AdapterPacks>& packs) {
+    return linear_group(layers.x, layers.keys, layers.projections, at::kBFloat16, packs);
+  };
+  const std::vector<at::Tensor> expected = run(nullptr);
+  const auto packs = std::make_shared<AdapterPacks>();
+  gpu.take_used();
+  for (int micro_batch = 0; micro_batch < 3; micro_batch++) {
+    const std::vector<at::Tensor> out = run(packs);
+    for (size_t i = 0; i < out.size(); i++) EXPECT_TRUE(out[i].equal(expected[i])) << i;
+  }
+  EXPECT_EQ(gpu.take_used().size(), 1u);
 }
 
 TEST(PackedLinear, KernelsAreCompiledByNvrtc) {

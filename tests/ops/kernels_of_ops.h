@@ -43,4 +43,8 @@ inline void add_to(trainer::emulated::Gpu& gpu, const std::string& definitions) 
   // Its kernels move single elements.
   gpu.add("packed_adapters.cu", definitions.substr(0, definitions.find(' ')), "pack_adapters",
           Callable<pack_adapters>::call);
+  gpu.add("packed_adapters.cu", definitions.substr(0, definitions.find(' ')), "pack_all_adapters",
+          Callable<pack_all_adapters>::call);
+  gpu.add("packed_adapters.cu", definitions.substr(0, definitions.find(' ')), "add_tensors",
+          Callable<add_tensors>::call);
 }

@@ -121,6 +121,33 @@ TEST_P(OnAnEmulatedGpu, GatedActivationsAreTheCpus) {
   }
 }
 
+// Of gate and up as columns of one matrix, if nothing else holds it.
+TEST_P(OnAnEmulatedGpu, GradientsOfAGateTakeThePlaceOfItsColumns) {
+  for (const int64_t cols : {33, 128}) {
+    const at::Tensor values = normal({2, 37, 2 * cols}), g = normal({2, 37, cols});
+    const auto gradient_of = [&](bool held, bool in_place) {
+      const at::Tensor leaf = values.clone().requires_grad_(true);
+      at::Tensor all = leaf * 1;
+      const void *memory = all.const_data_ptr(), *of_gradient = nullptr;
+      std::vector<at::Tensor> parts = all.split(cols, -1);
+      parts[0].register_hook([&](const at::Tensor& gradient) { of_gradient = gradient.const_data_ptr(); });
+      const at::Tensor out = gated_activation(Activation::silu, parts[0], parts[1]),
+                       kept = held ? all.detach() : at::Tensor();
+      parts.clear();
+      all.reset();
+      out.backward(g);
+      EXPECT_EQ(of_gradient == memory, in_place);
+      EXPECT_TRUE(!held || kept.equal(values)) << "it is in use";
+      return leaf.grad();
+    };
+    const at::Tensor on_cpu = gradient_of(false, false);
+    for (const bool held : {false, true}) {
+      const at::Tensor ours = as_on_a_gpu([&] { return gradient_of(held, !held); });
+      EXPECT_LE(relative_difference(ours, on_cpu), bound()) << cols;
+    }
+  }
+}
+
 TEST_P(OnAnEmulatedGpu, GatedActivationsFarOutAreTheLimits) {
   const at::Tensor gate =
       at::tensor({-1e30f, -200.0f, -100.0f, -14.0f, -0.0f, 0.0f, 14.0f, 100.0f, 200.0f, 1e30f}).to(type());

@@ -4,6 +4,7 @@
 
 #include "ops/emulated_kernels.h"
 #include "ops/rotate_qk.h"
+#include "ops/side_by_side.h"
 #include "support/reference.h"
 
 namespace trainer {
@@ -57,6 +58,15 @@ class RotateQkKernel : public ::testing::TestWithParam<std::tuple<at::ScalarType
         near(ours.weights.q, expected.weights.q);
         near(ours.weights.k, expected.weights.k);
       }
+      const at::Tensor g_v =
+          by_head ? normal(in.k.transpose(1, 2).sizes()) : normal(in.k.sizes()).transpose(1, 2);
+      const QkGradients beside =
+          as_on_a_gpu([&] { return rotate_qk_backward(grad, in, cpu.rstd, norms, cos, sin, normed(), g_v); });
+      EXPECT_EQ(gpu_.was_wide(), wide);
+      EXPECT_TRUE(beside.in.q.equal(ours.in.q));
+      EXPECT_TRUE(beside.in.k.equal(ours.in.k));
+      EXPECT_TRUE(beside.v.equal(g_v.transpose(1, 2)));
+      EXPECT_TRUE(side_by_side({beside.in.q.flatten(2), beside.in.k.flatten(2), beside.v.flatten(2)}));
     }
   }
 

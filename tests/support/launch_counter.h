@@ -31,10 +31,10 @@ struct OperatorCounts {
 // Numbers of launches. LibTorch's products are one each, although cuBLAS may take two for some shapes.
 struct LaunchCounts {
   int64_t products = 0;
-  int64_t others = 0;           // kernels that are no products
-  int64_t attention = 0;        // of them, in LibTorch's attention
-  int64_t blocking_copies = 0;  // from the host, which the host waits for
-  int64_t bytes = 0;            // read and written by operators: not by the update, the norm and the loss
+  int64_t others = 0;                           // kernels that are no products
+  int64_t attention = 0;                        // of them, in LibTorch's attention
+  int64_t blocking_copies = 0;                  // from the host, which the host waits for
+  int64_t bytes = 0;                            // read and written by operators
   std::array<double, kCards.size()> seconds{};  // of operators, the slower of computing and moving for each
   std::map<std::string, int64_t> by_name;
   std::map<std::string, OperatorCounts> operators;  // by their names

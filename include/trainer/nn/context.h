@@ -8,6 +8,7 @@
 
 namespace trainer {
 
+class AdapterPacks;
 class KeptInputs;
 
 struct ForwardContext {
@@ -34,6 +35,9 @@ struct ForwardContext {
   at::Tensor anchor;
   // Stores the inputs of recomputed blocks; null: they stay on the device.
   std::shared_ptr<KeptInputs> kept_inputs;
+
+  // On a GPU, the packed adapters of an update (src/nn/adapter_packs.h); null: each pass packs its own.
+  std::shared_ptr<AdapterPacks> packs;
 
   // Returns the context in which a recomputed block runs.
   ForwardContext in_recomputed_block() const {

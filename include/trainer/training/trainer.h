@@ -48,6 +48,7 @@ struct StepResult {
   std::vector<std::pair<std::string, double>> terms;
 };
 
+class AdapterPacks;
 class AnswersLoss;
 class Objective;
 class OomRecovery;
@@ -178,6 +179,7 @@ class Trainer {
   Schedule schedule_;
   int64_t steps_ = 0;
   at::Tensor anchor_;  // ForwardContext::anchor
+  std::shared_ptr<AdapterPacks> packs_;
   BatchBudgets budgets_;
   ThrashWatch thrash_watch_;
   CacheWatch cache_watch_;
