@@ -18,6 +18,7 @@
 #include "adapters/target_modules.h"
 #include "base/random.h"
 #include "formats/text_half.h"
+#include "formats/two_stacks.h"
 #include "nn/embedding.h"
 #include "weights/weight_format.h"
 
@@ -26,9 +27,9 @@ namespace {
 
 // PEFT looks for targets in the whole of a model of texts and images, where the vision tower has modules of
 // the same names.
-ModuleNames without_other_half(const ModuleNames& excluded, bool has_two_stacks) {
-  std::string pattern = has_two_stacks ? R"((?!model\.encoder\.text_model\.|model\.decoder\.).*)"
-                                       : R"((?!model\.language_model\.|lm_head$).*)";
+ModuleNames without_other_half(const ModuleNames& excluded, bool two_stacks) {
+  std::string pattern = two_stacks ? R"((?!model\.encoder\.text_model\.|model\.decoder\.).*)"
+                                   : R"((?!model\.language_model\.|lm_head$).*)";
   const auto* names = std::get_if<std::vector<std::string>>(&excluded);
   if (names == nullptr) {
     const std::string& own = std::get<std::string>(excluded);
@@ -87,7 +88,7 @@ AdapterConfig settings(const LoraConfig& config, Model& model) {
   }
   out.exclude_modules = config.exclude_modules;
   if (model.config().contains(kWholeModelType))
-    out.exclude_modules = without_other_half(config.exclude_modules, model.encoder_decoder());
+    out.exclude_modules = without_other_half(config.exclude_modules, has_two_stacks(model.config()));
   out.layers_to_transform = config.layers_to_transform;
   out.layers_pattern = config.layers_pattern;
   out.rank_pattern = config.rank_pattern;
@@ -260,7 +261,7 @@ void share_with_head(Model& model, const AdapterConfig& adapter, const std::vect
 // one of its embeddings would leave the tables that are tied to it as they are.
 void refuse_vocabulary_of_two_stacks(const Model& model, const std::vector<Target>& targets,
                                      const AdapterConfig& adapter) {
-  if (!model.config().contains("encoder")) return;
+  if (!has_two_stacks(model.config())) return;
   const auto refuse = [&](const char* key, const std::string& name) {
     throw ConfigError(
         concat(key, ": ", name, ": not supported for model_type ", model.model_type(), "; leave it out"));

@@ -45,9 +45,13 @@ json whole_stack(json stack, const json& config, const char* model_type) {
 
 }  // namespace
 
+bool is_of_two_stacks(std::string_view model_type) {
+  return model_type == "t5gemma" || model_type == "t5gemma2";
+}
+
 bool has_two_stacks(const json& config) {
   const auto type = config.find("model_type");
-  return type != config.end() && (*type == "t5gemma" || *type == "t5gemma2");
+  return type != config.end() && type->is_string() && is_of_two_stacks(type->get_ref<const std::string&>());
 }
 
 json with_whole_stacks(const json& config, const std::string& where) {

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include <nlohmann/json.hpp>
 
 namespace trainer {
 
+bool is_of_two_stacks(std::string_view model_type);
 bool has_two_stacks(const nlohmann::json& config);
 
 // Returns the config in one form: `encoder` and `decoder` hold all settings of the stacks (T5Gemma 2 nests

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "base/warn_once.h"
 #include "formats/generation_keys.h"
+#include "formats/two_stacks.h"
 
 namespace trainer {
 namespace {
@@ -201,17 +202,13 @@ const Names kNotRead{"full_attn_mod", "interpolate_factor", "rope_interleaved", 
 
 bool is_in(const Names& names, std::string_view key) { return std::ranges::find(names, key) != names.end(); }
 
-bool is_two_stacks(const std::string& model_type) {
-  return model_type == "t5gemma" || model_type == "t5gemma2";
-}
-
 bool is_off(const nlohmann::json& value) {
   return value.is_null() || value == false || value == 0 || (value.is_structured() && value.empty());
 }
 
 bool is_read(const std::string& model_type, std::string_view key) {
   if (is_in(kEvery, key)) return true;
-  if (is_two_stacks(model_type)) return is_in(kTwoStacks, key);
+  if (is_of_two_stacks(model_type)) return is_in(kTwoStacks, key);
   const auto family = of_family().find(model_type);
   if (family == of_family().end()) return is_in(kT5, key);
   return is_in(kDecoder, key) || is_in(family->second, key);
@@ -242,7 +239,7 @@ void check_config_keys(const nlohmann::json& config, const std::string& where) {
     throw FormatError(concat("config.json: is_encoder_decoder: ", both->dump(),
                              " is not supported for model_type ", model_type));
   }
-  if (is_two_stacks(model_type)) {
+  if (is_of_two_stacks(model_type)) {
     for (const char* stack : {"encoder", "decoder"}) {
       nlohmann::json settings = config.at(stack);
       settings.erase("is_encoder_decoder");

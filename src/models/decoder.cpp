@@ -9,6 +9,7 @@
 
 #include "trainer/models/score_head.h"
 
+#include "base/random.h"
 #include "device/target_device.h"
 #include "models/layer_extras.h"
 #include "nn/checkpoint.h"
@@ -193,9 +194,15 @@ DecoderMlp::DecoderMlp(const DecoderConfig& c, int64_t width)
 }
 
 at::Tensor DecoderMlp::forward(const LayerInput& x, const DecoderPass& pass) const {
-  const std::vector<at::Tensor> gate_up = gate_up_.forward(x, pass.rows, *pass.context);
-  return down_proj_.forward(gated_input(activation_, gate_up[0], gate_up[1], *pass.context), pass.rows,
-                            *pass.context);
+  return forward(x, pass.rows, *pass.context, 0.0);
+}
+
+at::Tensor DecoderMlp::forward(const LayerInput& x, const at::Tensor& rows, const ForwardContext& context,
+                               double dropout) const {
+  const std::vector<at::Tensor> gate_up = gate_up_.forward(x, rows, context);
+  const LayerInput h = gated_input(activation_, gate_up[0], gate_up[1], context);
+  const uint64_t key = derive(context.random_key ^ name_key(), "inner");
+  return down_proj_.forward(dropped_input(h, rows, key, dropout), rows, context);
 }
 
 std::unique_ptr<Mixer> make_attention(const DecoderConfig& c, size_t layer) {

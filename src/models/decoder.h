@@ -118,6 +118,9 @@ class DecoderMlp : public FeedForward {
  public:
   DecoderMlp(const DecoderConfig& c, int64_t width);
   at::Tensor forward(const LayerInput& x, const DecoderPass& pass) const override;
+  // The same with dropout between gate and down_proj, as in T5Gemma.
+  at::Tensor forward(const LayerInput& x, const at::Tensor& rows, const ForwardContext& context,
+                     double dropout) const;
   const char* name_in_layer() const override { return name_.c_str(); }
 
  private:

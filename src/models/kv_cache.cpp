@@ -50,11 +50,16 @@ void CachePositions::select(const std::vector<int64_t>& rows) {
   update();
 }
 
-at::Tensor CachePositions::mask(at::ScalarType type, std::optional<int64_t> window) const {
+at::Tensor CachePositions::mask(at::ScalarType type, std::optional<int64_t> window,
+                                const at::Tensor& always) const {
   if (equal_ && longest_ < window.value_or(longest_ + 1)) return {};
   const at::Tensor keys = at::arange(longest_ + 1, lengths_.options()), own = lengths_.view({-1, 1, 1, 1});
   at::Tensor hidden = keys.gt(own);
-  if (window) hidden.logical_or_(keys.le(own - *window));
+  if (window) {
+    at::Tensor far = keys.le(own - *window);
+    if (always.defined()) far.logical_and_(keys.ge(always.view({-1, 1, 1, 1})));
+    hidden.logical_or_(far);
+  }
   return at::zeros(hidden.sizes(), lengths_.options().dtype(type)).masked_fill_(hidden, -INFINITY);
 }
 

@@ -26,9 +26,10 @@ class CachePositions {
   bool equal() const { return equal_; }  // all lengths are `longest`
   const std::vector<int64_t>& lengths_on_host() const { return host_; }
   // Returns the additive mask [batch, 1, 1, longest + 1] for one more token of each row. The token sees
-  // itself and all positions before it, or the last `window` positions. Undefined if every row sees
-  // everything.
-  at::Tensor mask(at::ScalarType type, std::optional<int64_t> window = std::nullopt) const;
+  // itself and all positions before it, or the last `window` positions and the first `always` of each row
+  // (int64 [batch]; undefined: none). Undefined if every row sees everything.
+  at::Tensor mask(at::ScalarType type, std::optional<int64_t> window = std::nullopt,
+                  const at::Tensor& always = {}) const;
 
  private:
   void update();

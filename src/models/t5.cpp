@@ -16,6 +16,7 @@
 #include "nn/checkpoint.h"
 #include "nn/made_inputs.h"
 #include "nn/score_head.h"
+#include "nn/seen_keys.h"
 #include "ops/dropout.h"
 #include "ops/t5_attention.h"
 
@@ -67,17 +68,6 @@ at::Tensor T5Block::forward(const at::Tensor& x, const std::optional<at::Tensor>
   return stream.sum();
 }
 
-// Additive mask [B, 1, 1, keys]: 0 up to each length, -inf after.
-static at::Tensor padding_mask(const at::Tensor& lengths, int64_t keys, at::ScalarType type) {
-  const at::Tensor padded = at::arange(keys, lengths.options()).ge(lengths.view({-1, 1, 1, 1}));
-  return at::zeros(padded.sizes(), lengths.options().dtype(type)).masked_fill_(padded, -INFINITY);
-}
-
-static std::shared_ptr<const std::vector<AttentionGroup>> shared_groups(
-    const std::vector<AttentionGroup>& groups) {
-  return std::make_shared<const std::vector<AttentionGroup>>(groups);
-}
-
 T5Stack::T5Stack(const T5Config& c, bool decoder)
     : final_layer_norm(c.d_model, c.epsilon),
       decoder_(decoder),
@@ -92,6 +82,7 @@ T5Stack::T5Stack(const T5Config& c, bool decoder)
 
 void T5Stack::prepare(T5Pass& pass, const at::Tensor& embedded, int64_t keys) const {
   const int64_t queries = embedded.size(1);
+  const at::TensorOptions options = embedded.options().requires_grad(false);
   const RelativeBias& bias = *blocks[0]->self.part.relative_attention_bias;
   if (!bias_in_every_block_) pass.bias = &bias;
   pass.causal = decoder_;
@@ -101,18 +92,17 @@ void T5Stack::prepare(T5Pass& pass, const at::Tensor& embedded, int64_t keys) co
   if (pass.recomputed) {
     pass.buckets = bias.buckets(queries, keys, keys - queries, embedded.device());
   } else {
-    const at::TensorOptions options = embedded.options().requires_grad(false);
     std::vector<at::Tensor> parts;
     if (pass.bias != nullptr)
       parts.push_back(bias.bias(queries, keys, keys - queries, embedded.scalar_type()));
     if (decoder_ && queries > 1) parts.push_back(sliding_window_mask(queries, keys, keys, options));
-    if (pass.lengths.defined()) parts.push_back(padding_mask(pass.lengths, keys, embedded.scalar_type()));
+    if (pass.lengths.defined()) parts.push_back(source_mask(pass.lengths, keys, options));
     for (const at::Tensor& part : parts) {
       pass.self_mask = pass.self_mask.defined() ? pass.self_mask + part : part;
     }
   }
   if (decoder_ && pass.source_lengths.defined() && pass.dropout == 0.0) {
-    pass.cross_mask = padding_mask(pass.source_lengths, pass.source_positions, embedded.scalar_type());
+    pass.cross_mask = source_mask(pass.source_lengths, pass.source_positions, options);
   }
 }
 

@@ -13,9 +13,11 @@
 #include "trainer/nn/linear.h"
 #include "trainer/nn/output_head.h"
 
+#include "models/encoded.h"
 #include "models/kv_cache.h"
 #include "nn/attention.h"
 #include "nn/embedding.h"
+#include "nn/grouped_rows.h"
 #include "nn/norm.h"
 #include "nn/residual_stream.h"
 #include "ops/activation.h"
@@ -62,7 +64,7 @@ struct T5Pass {
   // Packed samples: B is 1, and what masks and lengths say otherwise is said by their starts, of this stack's
   // sequences and of the sources, or by these groups.
   SampleStarts starts;
-  std::shared_ptr<const std::vector<AttentionGroup>> self_groups, cross_groups;
+  AttentionGroups self_groups, cross_groups;
 };
 
 // Keys and values of one block of the decoder in generation; those of the source do not change.
@@ -173,11 +175,6 @@ class T5Stack : public Module {
 
   bool decoder_, bias_in_every_block_;
   int64_t head_dim_;
-};
-
-// The encoder's output: states [B, S, D], and their dropout keys [B, S].
-struct Encoded {
-  at::Tensor states, rows;
 };
 
 class T5 : public Model {

@@ -131,10 +131,6 @@ static at::Tensor lengths_of(const MicroBatch& batch) {
   return equal ? at::Tensor() : batch.input_lengths;
 }
 
-static AttentionGroups shared_groups_of(const std::vector<AttentionGroup>& groups) {
-  return std::make_shared<const std::vector<AttentionGroup>>(groups);
-}
-
 // Of masks: packed samples are laid out in the type of products.
 static at::TensorOptions mask_options(const at::Tensor& embedded, bool packed) {
   const at::TensorOptions options = embedded.options().requires_grad(false);
@@ -153,7 +149,7 @@ static AttentionGroups groups_of_one(const MicroBatch& batch) {
     group.keys = group.queries;
     begin += length;
   }
-  return shared_groups_of(groups);
+  return shared_groups(groups);
 }
 
 void T5Gemma::group_sources(T5GemmaPass& pass, const MicroBatch& batch, const at::Tensor& embedded,
@@ -168,7 +164,7 @@ void T5Gemma::group_sources(T5GemmaPass& pass, const MicroBatch& batch, const at
   };
   if (!batch.packed) return add(batch.input_ids.size(1), lengths_of(batch));
   pass.own.packed =
-      sources == Sources::one_by_one ? groups_of_one(batch) : shared_groups_of(batch.packed_target->encoder);
+      sources == Sources::one_by_one ? groups_of_one(batch) : shared_groups(batch.packed_target->encoder);
   for (const AttentionGroup& group : *pass.own.packed) add(group.keys.length, lengths_of(group));
 }
 
@@ -195,16 +191,16 @@ void T5Gemma::group_targets(T5GemmaPass& pass, const MicroBatch& batch, const at
     if (!c_.second) add_own(positions);
     return add_with_source(positions, lengths_of(batch), batch.input_ids.size(1));
   }
-  pass.own.packed = shared_groups_of(batch.packed_target->decoder);
-  pass.with_source.packed = shared_groups_of(batch.packed_target->cross);
+  pass.own.packed = shared_groups(batch.packed_target->decoder);
+  pass.with_source.packed = shared_groups(batch.packed_target->cross);
   for (const AttentionGroup& group : *pass.own.packed)
     if (!c_.second) add_own(group.queries.length);
   for (const AttentionGroup& group : *pass.with_source.packed)
     add_with_source(group.queries.length, lengths_of(group), group.keys.length);
 }
 
-T5GemmaEncoded T5Gemma::encode(const MicroBatch& batch, const ForwardContext& context, int64_t recompute,
-                               Sources sources) const {
+Encoded T5Gemma::encode(const MicroBatch& batch, const ForwardContext& context, int64_t recompute,
+                        Sources sources) const {
   const at::Tensor embedded = encoder_.embed(batch.input_ids, dtype());
   T5GemmaPass pass = start(context, batch.packed ? row_keys(batch.packed->slots, batch.packed->positions)
                                                  : row_keys(batch.slots, batch.input_ids.size(1)));
@@ -220,7 +216,7 @@ T5GemmaEncoded T5Gemma::encode(const MicroBatch& batch, const ForwardContext& co
 
 at::Tensor T5Gemma::supervised_states(const MicroBatch& batch, const ForwardContext& context) const {
   const int64_t encoder_recompute = std::min(context.recompute_blocks, c_.encoder.num_layers);
-  const T5GemmaEncoded source = encode(batch, context, encoder_recompute);
+  const Encoded source = encode(batch, context, encoder_recompute);
   const at::Tensor embedded = decoder_.embed(batch.decoder_input_ids, dtype());
   const PackedRow* row = batch.packed ? &batch.packed_target->row : nullptr;
   const int64_t length = batch.decoder_input_ids.size(1);

@@ -13,7 +13,8 @@
 #include "trainer/nn/linear.h"
 #include "trainer/nn/output_head.h"
 
-#include "models/decoder_config.h"
+#include "models/decoder.h"
+#include "models/encoded.h"
 #include "models/kv_cache.h"
 #include "nn/attention.h"
 #include "nn/embedding.h"
@@ -30,8 +31,8 @@ struct T5GemmaConfig {
   // has the wrong type or asks for something that is not supported.
   explicit T5GemmaConfig(const nlohmann::json& config);
 
+  bool second;  // T5Gemma 2
   DecoderConfig encoder, decoder;
-  bool second;        // T5Gemma 2
   bool tied;          // the head is the embedding; in T5Gemma 2 that of both stacks
   int64_t eoi_token;  // T5Gemma 2: the token of the end of an image, which has a vector of its own
   int64_t pad_id, start_id;
@@ -103,18 +104,6 @@ class T5GemmaAttention : public Module {
   double scale_, soft_cap_;
 };
 
-class T5GemmaMlp : public Module {
- public:
-  explicit T5GemmaMlp(const DecoderConfig& c);
-  // x [B, seq, D] -> [B, seq, D]
-  at::Tensor forward(const LayerInput& x, const T5GemmaPass& pass) const;
-
-  Linear gate_proj, up_proj, down_proj;
-
- private:
-  Activation activation_;
-};
-
 class T5GemmaLayer : public Module {
  public:
   T5GemmaLayer(const T5GemmaConfig& c, bool decoder, size_t layer);
@@ -134,7 +123,7 @@ class T5GemmaLayer : public Module {
 
   T5GemmaAttention self_attn_;
   std::optional<T5GemmaAttention> cross_attn_;
-  T5GemmaMlp mlp_;
+  DecoderMlp mlp_;
   RmsNorm before_self_, after_self_, before_mlp_, after_mlp_;
   std::optional<RmsNorm> before_cross_, after_cross_;
 };
@@ -174,11 +163,6 @@ class T5GemmaStack : public Module {
   std::optional<Rotary> sliding_rotary_;
 };
 
-// The encoder's output: states [B, S, D], and their dropout keys [B, S].
-struct T5GemmaEncoded {
-  at::Tensor states, rows;
-};
-
 class T5Gemma : public Model {
  public:
   T5Gemma(const nlohmann::json& config, bool separate_head);
@@ -207,8 +191,8 @@ class T5Gemma : public Model {
   T5GemmaPass start(const ForwardContext& context, const at::Tensor& rows) const;
   // Packed sources that attend one by one have the same bits whatever the others are.
   enum class Sources { in_groups, one_by_one };
-  T5GemmaEncoded encode(const MicroBatch& batch, const ForwardContext& context, int64_t recompute,
-                        Sources sources = Sources::in_groups) const;
+  Encoded encode(const MicroBatch& batch, const ForwardContext& context, int64_t recompute,
+                 Sources sources = Sources::in_groups) const;
   // What the samples of a batch see in each kind of attention.
   void group_sources(T5GemmaPass& pass, const MicroBatch& batch, const at::Tensor& embedded,
                      Sources sources) const;

@@ -34,9 +34,9 @@ static int64_t token_of(const nlohmann::json& stack, const char* key, int64_t vo
 }
 
 T5GemmaConfig::T5GemmaConfig(const nlohmann::json& c)
-    : encoder(read_stack(c.at("encoder"), "encoder", c.at("model_type") == "t5gemma2")),
-      decoder(read_stack(c.at("decoder"), "decoder", c.at("model_type") == "t5gemma2")),
-      second(c.at("model_type") == "t5gemma2"),
+    : second(c.at("model_type") == "t5gemma2"),
+      encoder(read_stack(c.at("encoder"), "encoder", second)),
+      decoder(read_stack(c.at("decoder"), "decoder", second)),
       tied(config_bool(c, "tie_word_embeddings", true)),
       eoi_token(second ? config_int(c, "eoi_token_index", -1) : -1),
       pad_id(token_of(c.at("decoder"), "pad_token_id", decoder.vocab_size)),

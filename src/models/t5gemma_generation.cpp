@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 
 #include <ATen/ATen.h>
 
@@ -21,12 +20,9 @@ class T5GemmaGeneration : public Generation {
         slots_(sources.slots),
         in_slots_(caches_have_slots(slots_.device())),
         lengths_(sources.input_lengths),
-        source_lengths_(sources.lengths),
         positions_(second_ ? lengths_ : at::zeros_like(lengths_),
                    second_ ? sources.lengths : std::vector<int64_t>(sources.lengths.size(), 0)),
-        caches_(model.decoder_.layers.size()) {
-    if (in_slots_) source_lengths_.clear();
-  }
+        caches_(model.decoder_.layers.size()) {}
 
   at::Tensor start(int64_t start_token) override {
     if (in_slots_) {
@@ -62,8 +58,8 @@ class T5GemmaGeneration : public Generation {
   }
 
   void select(const std::vector<int64_t>& rows) override {
-    source_lengths_ = chosen(source_lengths_, rows);
     if (in_slots_) {
+      source_lengths_ = chosen(source_lengths_, rows);
       written_ = chosen(written_, rows);
       rows_.select(rows);
       if (!second_) source_rows_.select(rows, CacheRows::Repeated::share_the_slot);
@@ -73,6 +69,7 @@ class T5GemmaGeneration : public Generation {
     slots_ = at::arange(static_cast<int64_t>(rows.size()), slots_.options());
     positions_.select(rows);
     lengths_ = lengths_.index_select(0, index);
+    if (cross_mask_.defined()) cross_mask_ = cross_mask_.index_select(0, index);
     for (T5GemmaCache& cache : caches_) {
       cache.self.select(index);
       if (second_) continue;
@@ -91,7 +88,7 @@ class T5GemmaGeneration : public Generation {
   // Calls use(cache, keys, values) for each layer of the decoder.
   template <class Use>
   void for_source_keys(const MicroBatch& sources, const Use& use) {
-    const T5GemmaEncoded encoded = model_.encode(sources, context_, 0, T5Gemma::Sources::one_by_one);
+    const Encoded encoded = model_.encode(sources, context_, 0, T5Gemma::Sources::one_by_one);
     for (size_t i = 0; i < caches_.size(); i++) {
       const T5GemmaLayer& layer = *model_.decoder_.layers[i];
       const auto entered = model_.enter(layer);
@@ -108,6 +105,9 @@ class T5GemmaGeneration : public Generation {
       cache.cross_k = packed ? by_sequence(k, batch_.lengths, longest) : k;
       cache.cross_v = packed ? by_sequence(v, batch_.lengths, longest) : v;
     });
+    if (second_) return;
+    cross_mask_ =
+        source_mask(lengths_, std::ranges::max(batch_.lengths), slots_.options().dtype(model_.dtype()));
   }
 
   at::Tensor next_cached(const at::Tensor& tokens) {
@@ -125,25 +125,16 @@ class T5GemmaGeneration : public Generation {
   at::Tensor next_masked(const at::Tensor& tokens) {
     T5GemmaPass pass = model_.start(context_, row_keys(slots_, 1));
     pass.positions = &positions_;
-    const at::TensorOptions options = slots_.options().dtype(model_.dtype());
     pass.mask = positions_.mask(model_.dtype());
-    pass.window_mask = model_.decoder_.has_sliding() ? window_mask(options) : at::Tensor();
-    if (!second_) pass.cross_mask = source_mask(lengths_, std::ranges::max(source_lengths_), options);
+    if (model_.decoder_.has_sliding()) {
+      const at::Tensor source = second_ ? lengths_ : at::Tensor();
+      pass.window_mask = positions_.mask(model_.dtype(), model_.c_.decoder.sliding_window, source);
+    }
+    pass.cross_mask = cross_mask_;
     const at::Tensor places = second_ ? positions_.lengths() - lengths_ : positions_.lengths();
     const at::Tensor out = logits_of(tokens, pass, places.unsqueeze(1));
     positions_.advance();
     return out;
-  }
-
-  // What new tokens see in layers with a window, [batch, 1, 1, keys]: the source, too, in T5Gemma 2.
-  at::Tensor window_mask(const at::TensorOptions& options) const {
-    const int64_t window = model_.c_.decoder.sliding_window;
-    if (!second_) return positions_.mask(model_.dtype(), window);
-    const at::Tensor own = positions_.lengths().view({-1, 1, 1, 1}),
-                     key = at::arange(positions_.longest() + 1, own.options());
-    const at::Tensor before = key.le(own - window).logical_and(key.ge(lengths_.view({-1, 1, 1, 1})));
-    const at::Tensor hidden = key.gt(own).logical_or(before);
-    return at::zeros(hidden.sizes(), options).masked_fill_(hidden, -INFINITY);
   }
 
   // `places`: the positions of the tokens in their answers, int64 [batch, 1].
@@ -168,7 +159,8 @@ class T5GemmaGeneration : public Generation {
   at::Tensor slots_;
   bool in_slots_;
   at::Tensor lengths_;                   // of the source of each row, on a GPU
-  std::vector<int64_t> source_lengths_;  // the same on the host
+  at::Tensor cross_mask_;                // of T5Gemma, there
+  std::vector<int64_t> source_lengths_;  // the same in slots
   std::vector<int64_t> written_;         // tokens of the answer of each row, in slots
   CachePositions positions_;             // on a GPU
   CacheRows rows_, source_rows_;

@@ -144,29 +144,11 @@ at::Tensor T5GemmaAttention::forward(const LayerInput& x, const std::optional<at
   return o_proj.forward(mixed.transpose(1, 2).flatten(2), pass.rows, *pass.context);
 }
 
-T5GemmaMlp::T5GemmaMlp(const DecoderConfig& c)
-    : gate_proj(c.hidden_size, c.intermediate_size, false),
-      up_proj(c.hidden_size, c.intermediate_size, false),
-      down_proj(c.intermediate_size, c.hidden_size, false),
-      activation_(c.activation) {
-  add("gate_proj", gate_proj);
-  add("up_proj", up_proj);
-  add("down_proj", down_proj);
-}
-
-at::Tensor T5GemmaMlp::forward(const LayerInput& x, const T5GemmaPass& pass) const {
-  const std::vector<at::Tensor> gate_up =
-      Linear::forward_together({&gate_proj, &up_proj}, x, pass.rows, *pass.context);
-  const LayerInput h = gated_input(activation_, gate_up[0], gate_up[1], *pass.context);
-  const uint64_t key = derive(pass.context->random_key ^ name_key(), "inner");
-  return down_proj.forward(dropped_input(h, pass.rows, key, pass.dropout), pass.rows, *pass.context);
-}
-
 T5GemmaLayer::T5GemmaLayer(const T5GemmaConfig& config, bool decoder, size_t layer)
     : self_attn_(config.stack(decoder), layer,
                  decoder && config.second ? AttendsTo::own_and_source : AttendsTo::own,
                  config.stack(decoder).hidden_size),
-      mlp_(config.stack(decoder)),
+      mlp_(config.stack(decoder), config.stack(decoder).intermediate_size),
       before_self_(config.stack(decoder).hidden_size, config.stack(decoder).norm),
       after_self_(config.stack(decoder).hidden_size, config.stack(decoder).norm),
       before_mlp_(config.stack(decoder).hidden_size, config.stack(decoder).norm),
@@ -199,7 +181,8 @@ void T5GemmaLayer::forward(ResidualStream& x, const std::optional<at::Tensor>& s
     add_part(x, *after_cross_,
              cross_attn_->forward(x.input(*before_cross_, *pass.context), source, pass, cache), pass);
   }
-  add_part(x, after_mlp_, mlp_.forward(x.input(before_mlp_, *pass.context), pass), pass);
+  add_part(x, after_mlp_,
+           mlp_.forward(x.input(before_mlp_, *pass.context), pass.rows, *pass.context, pass.dropout), pass);
 }
 
 at::Tensor T5GemmaLayer::forward(const at::Tensor& x, const std::optional<at::Tensor>& source,

@@ -69,6 +69,10 @@ struct OutOfGroups : torch::autograd::Function<OutOfGroups> {
 
 }  // namespace
 
+AttentionGroups shared_groups(const std::vector<AttentionGroup>& groups) {
+  return std::make_shared<const std::vector<AttentionGroup>>(groups);
+}
+
 std::vector<at::Tensor> in_groups(const at::Tensor& packed, const AttentionGroups& groups, GroupSide side) {
   auto layout = c10::make_intrusive<GroupedLayout>();
   layout->groups = groups;

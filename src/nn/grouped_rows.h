@@ -13,6 +13,9 @@ namespace trainer {
 
 using AttentionGroups = std::shared_ptr<const std::vector<AttentionGroup>>;
 
+// What the functions of a pass share, who outlive the batch of these groups.
+AttentionGroups shared_groups(const std::vector<AttentionGroup>& groups);
+
 enum class GroupSide { queries, keys };
 
 // Takes packed tokens [1, heads, tokens, head_dim]. Returns for each group [samples, heads, length,
