@@ -176,6 +176,24 @@ TEST(PackedGeneration, GivesTheAnswersOfPaddedRowsWithBeamsAndSamples) {
   }
 }
 
+// The longest source ends first: the others go on with caches that have room for it.
+TEST(CachesInRows, GoOnWhenTheLongestSourceHasEnded) {
+  for (const char* name : {"t5_v1_1", "t5gemma", "t5gemma2"}) {
+    const Golden golden(name);
+    const Prompts prompts = prompts_of_lengths({3, 40, 7});
+    GenerationConfig config;
+    config.max_new_tokens = 8;
+    config.do_sample = true;
+    config.eos_token_ids = {};
+    config.eos_token_ids = {generate(*golden.model, prompts, config, at::kCPU)[1][0][0]};
+    const auto in_slots = generate(*golden.model, prompts, config, at::kCPU);
+    ASSERT_TRUE(in_slots[0][0].size() > 1 || in_slots[2][0].size() > 1) << name;
+    keep_rows_on_cpu(true);
+    EXPECT_EQ(generate(*golden.model, prompts, config, at::kCPU), in_slots) << name;
+    keep_rows_on_cpu(false);
+  }
+}
+
 TEST(PackedGeneration, TakesNoMoreMemoryThanPaddedRows) {
   for (const char* name : {"t5_v1_1", "llama", "gemma2"}) {
     const Golden golden(name);
