@@ -148,14 +148,24 @@ TEST(GgufVocabulary, MergesOfSentencePieceBecomeScores) {
   EXPECT_EQ(out.scores[6], -2.0f);
   EXPECT_LT(out.scores[7], out.scores[6]);
   EXPECT_EQ(out.add_space_prefix, true);
-  EXPECT_TRUE(out.merges.empty());
+  // Readers put a blank in front, which Gemma 4's do not.
+  GgufVocabulary unchanged = out;
+  make_gemma4(unchanged);
+  EXPECT_EQ(unchanged.model, "llama");
   // Gemma's has no blank in front, and cuts at blanks, of which its normalizer leaves none.
   tokenizer["normalizer"] = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "\u2581"}};
   tokenizer["pre_tokenizer"] = {{"type", "Split"},
                                 {"pattern", {{"String", " "}}},
                                 {"behavior", "MergedWithPrevious"},
                                 {"invert", false}};
-  EXPECT_EQ(read(tokenizer, 10, {{"unk_token", "<unk>"}}).add_space_prefix, false);
+  tokenizer["added_tokens"].push_back(added(10, "<|channel>"));
+  GgufVocabulary gemma = read(tokenizer, 11, {{"unk_token", "<unk>"}});
+  EXPECT_EQ(gemma.add_space_prefix, false);
+  EXPECT_EQ(gemma.types[10], static_cast<int32_t>(GgufTokenType::control));
+  make_gemma4(gemma);
+  EXPECT_EQ(gemma.model, "gemma4");
+  EXPECT_EQ(gemma.merges, (std::vector<std::string>{"\u2581 a", "b b", "\u2581a bb"}));
+  EXPECT_EQ(gemma.types[10], static_cast<int32_t>(GgufTokenType::user_defined));
 }
 
 TEST(GgufVocabulary, Qwen35sWordsKeepMarksWithTheirLetters) {
