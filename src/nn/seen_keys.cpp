@@ -28,11 +28,12 @@ at::Tensor seen_mask(const Sight& sight, int64_t positions, const at::Tensor& le
   const bool hides_far = is_short(sight.before) || is_short(sight.after);
   if (!hides_far) return source_mask(lengths, positions, options);
   const at::Tensor key = places(positions, options), distance = key - key.unsqueeze(1);
+  // Bitwise: the logical operators do not run on the meta device, where a plan is made.
   at::Tensor hidden = at::zeros({positions, positions}, options.dtype(at::kBool));
-  if (is_short(sight.before)) hidden.logical_or_(distance.lt(-sight.before));
-  if (is_short(sight.after)) hidden.logical_or_(distance.gt(sight.after));
+  if (is_short(sight.before)) hidden.bitwise_or_(distance.lt(-sight.before));
+  if (is_short(sight.after)) hidden.bitwise_or_(distance.gt(sight.after));
   if (lengths.defined())
-    hidden = hidden.logical_or(padding_of(lengths, positions, options).logical_and(distance.ne(0)));
+    hidden = hidden.bitwise_or(padding_of(lengths, positions, options).bitwise_and(distance.ne(0)));
   return hiding(hidden, options);
 }
 
