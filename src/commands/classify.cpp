@@ -13,6 +13,7 @@
 
 #include "base/progress.h"
 #include "data/label_encoder.h"
+#include "formats/sentence_files.h"
 #include "training/evaluate_labels.h"
 
 namespace trainer {
@@ -25,6 +26,10 @@ Config config_of(const OpenModel& opened, const GenerateOptions& options, const 
   config.data.kind = DataKind::classification;
   config.data.labels.score = head.score == RowScore::vector ? RowScore::number : head.score;
   config.data.labels.required = false;
+  // As sentence-transformers: an export has no other word on how long a text may be.
+  if (const auto longest = longest_sentence(opened.base);
+      longest && head.score == RowScore::vector && opened.adapter.empty())
+    config.data.max_length = *longest;
   if (has_classes(head.score)) config.data.labels.classes = head.labels;
   config.objective.name = objective_of(head.score);
   config.training.batch_size = options.batch_size;
