@@ -32,6 +32,12 @@ int64_t days_unused(const fs::path& path) {
 
 constexpr int64_t kMostDays = 90;
 
+// A checksum, as all folders of the cache are called. data.cache may be a folder with other things in it.
+bool is_of_cache(const std::string& name) {
+  constexpr size_t kDigits = 16;
+  return name.size() == kDigits && name.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
 // Of the file that was used last.
 int64_t days_all_unused(const fs::path& folder) {
   int64_t days = days_unused(folder);
@@ -89,8 +95,8 @@ void write_to_cache(const fs::path& path, const std::function<void(std::ostream&
 void tidy_folders(const fs::path& folder) {
   std::error_code error, ignored;
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-    if (at->is_directory(ignored) && days_all_unused(at->path()) >= kMostDays)
-      fs::remove_all(at->path(), ignored);
+    const bool is_ours = at->is_directory(ignored) && is_of_cache(at->path().filename().string());
+    if (is_ours && days_all_unused(at->path()) >= kMostDays) fs::remove_all(at->path(), ignored);
   }
 }
 

@@ -20,7 +20,8 @@ std::filesystem::path cache_folder(const std::string& configured);
 // day from the folder, and files that were not used for 90 days. Throws FormatError.
 void write_to_cache(const std::filesystem::path& path, const std::function<void(std::ostream&)>& write);
 
-// Removes those of the folder's folders of which no file was used for 90 days.
+// Removes those of the folder's folders that are called by a checksum and of which no file was used for 90
+// days.
 void tidy_folders(const std::filesystem::path& folder);
 
 // Marks this file of the cache as still used.

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include "base/checksum.h"
 #include "data/fixture.h"
 
 namespace trainer {
@@ -28,12 +29,14 @@ class CacheFolders : public DataTest {
 };
 
 TEST_F(CacheFolders, ThatWereNotUsedForLongAreRemoved) {
-  const fs::path old = used("old", 100), recent = used("recent", 80), marked = used("marked", 100);
+  const fs::path old = used(checksum("old"), 100), recent = used(checksum("recent"), 80),
+                 marked = used(checksum("marked"), 100), other = used("a-model", 100);
   mark_used(marked / "part");
   tidy_folders(folder_);
   EXPECT_FALSE(fs::exists(old));
   EXPECT_TRUE(fs::exists(recent / "part"));
   EXPECT_TRUE(fs::exists(marked / "part"));
+  EXPECT_TRUE(fs::exists(other / "part")) << "not of the cache";
 }
 
 }  // namespace
