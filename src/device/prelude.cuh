@@ -56,6 +56,8 @@ DEVICE float rounded(float x) {
   return wide(narrow<T>(x));
 }
 
+DEVICE float infinity() { return __int_as_float(0x7f800000); }
+
 // `width` elements that are moved together; they begin at a multiple of their size.
 template <class T, int width>
 struct alignas(sizeof(T) * width) Pack {

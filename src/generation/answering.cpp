@@ -23,7 +23,7 @@ Answering::Answering(const Model& model, const GenerationConfig& config, const G
 void Answering::run(Waiting waiting, int64_t size) {
   inputs_ = &waiting.inputs;
   for (;;) {
-    while (!waiting.empty() && session_.takes_more() && std::ssize(open_tokens()) < size) {
+    while (!waiting.empty() && std::ssize(open_tokens()) < size) {
       const std::vector<size_t> taken = waiting.take(size - std::ssize(open_tokens()));
       std::vector<Tokens> inputs;
       for (const size_t input : taken) inputs.push_back(waiting.inputs[input]);

@@ -63,23 +63,12 @@ at::Tensor Session::add(const std::vector<Tokens>& inputs) {
                            "allows ", config_.max_length, " in all, answer included; say how many tokens an ",
                            "answer may have (--max-new-tokens), or remove max_length there"));
   }
-  const MicroBatch batch = laid_out(model_, inputs, config_, device_);
-  const int64_t start = start_.value_or(0);
-  if (generation_) return generation_->add(batch, start);
-  generation_ = model_.generate(batch);
-  return generation_->start(start);
+  if (!generation_) generation_ = model_.generate(device_);
+  return generation_->add(laid_out(model_, inputs, config_, device_));
 }
 
 at::Tensor Session::next(const std::vector<int64_t>& tokens) {
   return generation_->next(at::tensor(tokens, at::kLong).to(device_));
-}
-
-void Session::select(const std::vector<int64_t>& rows) {
-  if (rows.empty() && !generation_->takes_more()) {
-    generation_.reset();
-  } else {
-    generation_->select(rows);
-  }
 }
 
 }  // namespace trainer

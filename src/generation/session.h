@@ -31,15 +31,13 @@ class Session {
  public:
   Session(const Model& model, const GenerationConfig& config, at::Device device);
 
-  // Returns whether inputs can be added: there are no rows, or the model adds to those there are.
-  bool takes_more() const { return !generation_ || generation_->takes_more(); }
   // Adds rows for inputs behind the others. Returns the fp32 logits of the token after each. Undefined: their
   // sequences begin with a token that is still to be passed to next().
   at::Tensor add(const std::vector<Tokens>& inputs);
   // Takes the last token of each row.
   at::Tensor next(const std::vector<int64_t>& tokens);
-  // Continues with these rows; with none, inputs begin anew.
-  void select(const std::vector<int64_t>& rows);
+  // Continues with these rows.
+  void select(const std::vector<int64_t>& rows) { generation_->select(rows); }
 
   // The tokens that the sequence of an input begins with: itself, or an encoder-decoder's start token.
   Tokens beginning(const Tokens& input) const { return start_ ? Tokens{*start_} : input; }

@@ -7,19 +7,31 @@
 namespace trainer {
 namespace {
 
-constexpr int64_t kTablePositions = 128;  // by which the table grows, or by a quarter
+constexpr int64_t kMorePositions = 128;  // by which the table grows, or by a quarter
+constexpr int64_t kFirstPosition = 2;    // the column of the slot of position 0
 
 }  // namespace
 
 int64_t CacheRows::longest() const { return lengths_.empty() ? 0 : *std::ranges::max_element(lengths_); }
 
+int64_t CacheRows::room() const { return table_.defined() ? table_.size(1) - kFirstPosition : 0; }
+
 void CacheRows::make_room(int64_t rows, int64_t positions) {
-  const int64_t has_rows = table_.defined() ? table_.size(0) : 0, has = table_.defined() ? table_.size(1) : 0;
+  const int64_t has_rows = table_.defined() ? table_.size(0) : 0, has = room();
   if (rows <= has_rows && positions <= has) return;
-  const int64_t wider = positions <= has ? has : positions + std::max(kTablePositions, positions / 4);
-  at::Tensor table = at::zeros({std::max(rows, has_rows), wider}, at::kInt);
-  if (table_.defined()) table.narrow(0, 0, has_rows).narrow(1, 0, has).copy_(table_);
+  const int64_t more = grows_ == Grow::yes ? std::max(kMorePositions, positions / 4) : 0;
+  const int64_t wider = positions <= has ? has : positions + more;
+  at::Tensor table = at::zeros({std::max(rows, has_rows), kFirstPosition + wider},
+                               at::TensorOptions().device(device_).dtype(at::kInt));
+  if (table_.defined()) table.narrow(0, 0, has_rows).narrow(1, 0, kFirstPosition + has).copy_(table_);
   table_ = table;
+}
+
+at::Tensor CacheRows::own_slots(int64_t first) const {
+  const at::Tensor slots = at::empty({size() - first, 1}, at::kInt);
+  for (int64_t row = first; row < size(); row++)
+    slots.mutable_data_ptr<int32_t>()[row - first] = rows_[static_cast<size_t>(row)].slot;
+  return slots.to(device_);
 }
 
 int32_t CacheRows::free_slot(int64_t family, std::vector<int32_t>& own) {
@@ -43,9 +55,10 @@ void CacheRows::add(const std::vector<int64_t>& lengths) {
     rows_.push_back({free_slot(family, none), family});
     lengths_.push_back(length);
   }
-  make_room(size(), longest() + 1);
-  for (int64_t row = before; row < size(); row++)
-    table_.select(0, row).fill_(rows_[static_cast<size_t>(row)].slot);
+  make_room(size(), longest());
+  const at::Tensor added = table().narrow(0, before, size() - before);
+  added.copy_(own_slots(before).expand_as(added));
+  added.select(1, 0).copy_(at::tensor(lengths));
 }
 
 void CacheRows::select(const std::vector<int64_t>& rows, Repeated repeated) {
@@ -79,24 +92,21 @@ void CacheRows::select(const std::vector<int64_t>& rows, Repeated repeated) {
     }
     next[i].slot = free_slot(next[i].family, own);
   }
-  if (!rows.empty()) {
-    const at::Tensor table = table_.index_select(0, at::tensor(rows, at::kLong));
-    make_room(std::ssize(rows), 0);
-    table_.narrow(0, 0, table.size(0)).copy_(table);
-  }
   rows_ = std::move(next);
   lengths_ = std::move(lengths);
+  if (rows.empty()) return;
+  const at::Tensor chosen = table_.index_select(0, at::tensor(rows, at::kLong).to(device_));
+  make_room(size(), 0);
+  table().copy_(chosen);
+  table().narrow(1, 1, 1).copy_(own_slots(0));
 }
 
 void CacheRows::advance() {
   for (int64_t& length : lengths_) length++;
   make_room(size(), longest());
-  int32_t* table = table_.mutable_data_ptr<int32_t>();
-  for (int64_t row = 0; row < size(); row++)
-    table[row * table_.stride(0) + lengths_[static_cast<size_t>(row)] - 1] =
-        rows_[static_cast<size_t>(row)].slot;
+  const at::Tensor counts = table().narrow(1, 0, 1);
+  counts.add_(1);
+  table().scatter_(1, counts.to(at::kLong) + (kFirstPosition - 1), table().narrow(1, 1, 1).clone());
 }
-
-void CacheRows::clear() { *this = CacheRows(); }
 
 }  // namespace trainer

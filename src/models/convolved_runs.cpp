@@ -25,7 +25,7 @@ TokenRuns runs_of(const DecoderPass& pass, int64_t batch, int64_t seq) {
     return runs;
   }
   for (int64_t row = 0; row < batch; row++)
-    runs.push_back({row * seq, pass.positions != nullptr ? seq : pass.lengths[static_cast<size_t>(row)]});
+    runs.push_back({row * seq, pass.has_one_token() ? seq : pass.lengths[static_cast<size_t>(row)]});
   return runs;
 }
 
@@ -44,8 +44,8 @@ static at::Tensor ends_of(const at::Tensor& x, const TokenRuns& runs, int64_t co
 at::Tensor convolve_on(const at::Tensor& x, const at::Tensor& weight, bool silu, const TokenRuns& runs,
                        const DecoderPass& pass, KvCache& cache) {
   const int64_t width = weight.size(2);
-  if (pass.positions == nullptr) {
-    cache.tail = ends_of(x, runs, width - 1);
+  if (!pass.has_one_token()) {
+    KvCache::add_rows(cache.tail, ends_of(x, runs, width - 1));
     return causal_conv(x, weight, runs, silu);
   }
   const at::Tensor window = at::cat({cache.tail, x.unsqueeze(1)}, 1);  // [B, width, channels]

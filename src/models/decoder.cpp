@@ -153,33 +153,28 @@ at::Tensor DecoderAttention::mix_cached(const AttentionInputs& in, const Decoder
   const NewKeys added = shares_keys_ ? NewKeys{} : NewKeys{in.k.select(2, 0), in.v.select(2, 0)};
   return cached_attention(in.q.select(2, 0), added, cache.keys(*pass.cache_rows, shares_keys_ ? in.q : in.k),
                           {scale_, soft_cap_, window_})
-      .unsqueeze(1);
+      .view({in.q.size(0), 1, -1, head_dim_});
 }
 
 at::Tensor DecoderAttention::forward(const LayerInput& x, const DecoderPass& pass, KvCache* cache) const {
   auto [in, gate] = inputs(x, pass);
   in.scale = scale_;
   in.free_order = pass.context->free_order;
-  if (pass.cache_rows != nullptr && !pass.first_row)
-    return o_proj_.forward(mix_cached(in, pass, *cache), pass.rows, *pass.context);
-  if (pass.positions != nullptr || !in_chunks(in.q)) in.mask = window_ > 0 ? pass.window_mask : pass.mask;
-  in.causal = pass.positions == nullptr && !in.mask.defined();
-  if (!shares_keys_) keep_keys(in, pass, cache);
-  at::Tensor out = mix(in, pass).transpose(1, 2);
+  at::Tensor out;  // [B, S, H, K]
+  if (pass.has_one_token()) {
+    out = mix_cached(in, pass, *cache);
+  } else {
+    if (window_ > 0 && !in_chunks(in.q)) in.mask = pass.window_mask;
+    in.causal = !in.mask.defined();
+    if (!shares_keys_) keep_keys(in, pass, cache);
+    out = mix(in, pass).transpose(1, 2);
+  }
   if (gated_) out = gated_activation(Activation::sigmoid, gate, out);
   return o_proj_.forward(out.flatten(2), pass.rows, *pass.context);
 }
 
-void DecoderAttention::keep_keys(AttentionInputs& in, const DecoderPass& pass, KvCache* cache) const {
-  if (pass.cache_rows != nullptr) {
-    cache->put(*pass.cache_rows, *pass.first_row, in.k, in.v, pass.packed.has_value());
-  } else if (pass.positions != nullptr) {
-    std::tie(in.k, in.v) = cache->append(in.k, in.v, *pass.positions);
-  } else if (cache != nullptr && pass.packed) {
-    cache->fill_packed(in.k, in.v, pass.packed->lengths);
-  } else if (cache != nullptr) {
-    cache->fill(in.k, in.v);
-  }
+void DecoderAttention::keep_keys(const AttentionInputs& in, const DecoderPass& pass, KvCache* cache) const {
+  if (cache != nullptr) cache->put(*pass.cache_rows, *pass.first_row, in.k, in.v, pass.packed.has_value());
   if (pass.stores != nullptr) *pass.stores = {in.k, in.v};
 }
 

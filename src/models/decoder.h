@@ -38,19 +38,17 @@ struct DecoderPass {
   Rotary::Tables sliding_rotary{};  // for sliding layers
   // What queries are multiplied with after the rotation, broadcastable to [B, H, S, K]; undefined: nothing.
   at::Tensor query_growth{};
-  // In generation, after the prompt: where the new token of each row goes, and the mask that this needs.
-  const CachePositions* positions = nullptr;
-  at::Tensor mask{};
-  // The same for sliding layers; also used if a position is outside the window of another. Additive,
-  // broadcastable to [B, H, S, keys].
+  // Of sliding layers, if a position is outside the window of another. Additive, broadcastable to [B, H, S,
+  // keys].
   at::Tensor window_mask{};
-  // In generation on the CPU, instead: where everything is cached. The pass has a token more for each row, or
-  // the whole rows from `first_row` on.
+  // In generation: where everything is cached. The pass has a token more for each row, or the whole rows from
+  // `first_row` on.
   const CacheRows* cache_rows = nullptr;
   std::optional<int64_t> first_row{};
   // With packing: the sequences of the row; then there are no masks.
   std::optional<Sequences> packed{};
-  std::vector<int64_t> lengths{};  // of padded rows, unless the pass has positions
+  std::vector<int64_t> lengths{};  // of padded rows
+  bool has_one_token() const { return cache_rows != nullptr && !first_row; }
   // Of the next layer (layer_extras.h): its embedding of each token, [B, S, per_layer_size]; the keys of an
   // earlier layer that it uses; where its own go if others use them.
   at::Tensor layer_input{};
@@ -61,8 +59,8 @@ struct DecoderPass {
 // The part of a layer in which positions see each other (DecoderConfig::mixer).
 class Mixer : public Module {
  public:
-  // x [B, S, D] -> [B, S, D], causal. The cache is filled with x; if the pass has positions, it gets one
-  // position for each row instead.
+  // x [B, S, D] -> [B, S, D], causal. The cache gets x as the pass says: new rows, or a position for each
+  // row.
   virtual at::Tensor forward(const LayerInput& x, const DecoderPass& pass, KvCache* cache) const = 0;
   virtual const char* name_in_layer() const = 0;  // on disk
   virtual std::vector<std::string> default_lora_targets() const = 0;
@@ -86,14 +84,14 @@ class DecoderAttention : public Mixer {
   bool keeps_beside(const std::vector<at::Tensor>& qkv) const;
   at::Tensor values(const at::Tensor& v) const;  // [B, S, G * K] -> [B, G, S, K], with their norm
 
-  // A new token of each row to what the cache has: [B, 1, H K].
+  // A new token of each row to what the cache has: [B, 1, H, K].
   at::Tensor mix_cached(const AttentionInputs& in, const DecoderPass& pass, KvCache& cache) const;
   // Whether capped_attention() attends, which knows windows itself.
   bool in_chunks(const at::Tensor& q) const { return soft_cap_ > 0 || is_too_wide_for_fused(q); }
   // The queries, and the keys and values of an earlier layer.
   AttentionInputs with_shared_keys(const at::Tensor& q, const DecoderPass& pass) const;
-  void keep_keys(AttentionInputs& in, const DecoderPass& pass, KvCache* cache) const;
-  // Attends to the keys as the pass needs it: padded rows, packed rows, or a new token for each row.
+  void keep_keys(const AttentionInputs& in, const DecoderPass& pass, KvCache* cache) const;
+  // Attends to the keys as the pass needs it: padded rows or packed rows.
   at::Tensor mix(const AttentionInputs& in, const DecoderPass& pass) const;
 
   Projections qkv_;
@@ -169,7 +167,7 @@ class Decoder : public Model {
 
   at::Tensor supervised_states(const MicroBatch& batch, const ForwardContext& context) const override;
   const OutputHead& head() const override { return head_; }
-  std::unique_ptr<Generation> generate(const MicroBatch& prompts) const override;
+  std::unique_ptr<Generation> generate(at::Device device) const override;
 
   bool encoder_decoder() const override { return false; }
   int64_t num_blocks() const override { return c_.num_layers; }

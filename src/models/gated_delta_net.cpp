@@ -55,9 +55,13 @@ at::Tensor GatedDeltaNet::recur(const DeltaInputs& in, int64_t batch, const Deco
 at::Tensor GatedDeltaNet::go_on(DeltaInputs in, const TokenRuns& runs, const DecoderPass& pass,
                                 KvCache& cache) const {
   in.qkv = convolve_on(in.qkv, conv1d_.weight.as(in.qkv.scalar_type()), /*silu=*/true, runs, pass, cache);
-  if (pass.positions != nullptr) in.first_states = cache.states;
+  if (pass.has_one_token()) in.first_states = cache.states;
   const DeltaResult result = gated_delta(in, shape_, runs, /*wants_last_states=*/true);
-  cache.states = result.last_states;
+  if (pass.has_one_token()) {
+    cache.states = result.last_states;
+  } else {
+    KvCache::add_rows(cache.states, result.last_states);
+  }
   return result.out;
 }
 

@@ -16,10 +16,6 @@
 
 namespace trainer {
 
-at::Tensor Generation::add(const MicroBatch& /*prompts*/, int64_t /*start_token*/) {
-  TORCH_CHECK(false, "a generation that takes no more sequences was given some");
-}
-
 at::Tensor noisy(const at::Tensor& embedded, const MicroBatch& batch, const at::Tensor& row_keys,
                  const ForwardContext& context) {
   if (!context.training || context.embedding_noise <= 0) return embedded;

@@ -80,8 +80,8 @@ T5Stack::T5Stack(const T5Config& c, bool decoder)
   add("final_layer_norm", final_layer_norm);
 }
 
-void T5Stack::prepare(T5Pass& pass, const at::Tensor& embedded, int64_t keys) const {
-  const int64_t queries = embedded.size(1);
+void T5Stack::prepare(T5Pass& pass, const at::Tensor& embedded) const {
+  const int64_t seq = embedded.size(1);
   const at::TensorOptions options = embedded.options().requires_grad(false);
   const RelativeBias& bias = *blocks[0]->self.part.relative_attention_bias;
   if (!bias_in_every_block_) pass.bias = &bias;
@@ -90,13 +90,12 @@ void T5Stack::prepare(T5Pass& pass, const at::Tensor& embedded, int64_t keys) co
   pass.recomputed =
       pass.dropout > 0 || ((bias.weight.trained() || bias_in_every_block_) && at::GradMode::is_enabled());
   if (pass.recomputed) {
-    pass.buckets = bias.buckets(queries, keys, keys - queries, embedded.device());
+    pass.buckets = bias.buckets(seq, seq, 0, embedded.device());
   } else {
     std::vector<at::Tensor> parts;
-    if (pass.bias != nullptr)
-      parts.push_back(bias.bias(queries, keys, keys - queries, embedded.scalar_type()));
-    if (decoder_ && queries > 1) parts.push_back(sliding_window_mask(queries, keys, keys, options));
-    if (pass.lengths.defined()) parts.push_back(source_mask(pass.lengths, keys, options));
+    if (pass.bias != nullptr) parts.push_back(bias.bias(seq, seq, 0, embedded.scalar_type()));
+    if (decoder_ && seq > 1) parts.push_back(sliding_window_mask(seq, seq, seq, options));
+    if (pass.lengths.defined()) parts.push_back(source_mask(pass.lengths, seq, options));
     for (const at::Tensor& part : parts) {
       pass.self_mask = pass.self_mask.defined() ? pass.self_mask + part : part;
     }
@@ -132,7 +131,7 @@ at::Tensor T5Stack::forward(const at::Tensor& embedded, const std::optional<at::
   if (pass.one_kernel || pass.self_groups) {
     prepare_packed(pass, embedded.device());
   } else {
-    prepare(pass, embedded, embedded.size(1));
+    prepare(pass, embedded);
   }
   ResidualStream h(drop(embedded, pass, "in"));
   for (size_t i = 0; i < blocks.size(); i++) {

@@ -55,11 +55,8 @@ struct T5Pass {
   const RelativeBias* bias = nullptr;  // shared; nullptr if every block has its own
   at::Tensor buckets;
   bool causal = false;
-  const CachePositions* positions = nullptr;  // in generation: where the new token of each row goes
-  // In generation on the CPU, instead: where keys and values are cached, and those of the sources.
+  // In generation: where keys and values are cached, and those of the sources.
   const CacheRows *cache_rows = nullptr, *cached_sources = nullptr;
-  // In generation: the lengths of packed sources, whose keys and values the cache has by source.
-  const std::vector<int64_t>* packed_sources = nullptr;
   bool one_kernel = false;  // attention_in_one_kernel(), with `buckets` of near distances
   // Packed samples: B is 1, and what masks and lengths say otherwise is said by their starts, of this stack's
   // sequences and of the sources, or by these groups.
@@ -69,10 +66,8 @@ struct T5Pass {
 
 // Keys and values of one block of the decoder in generation; those of the source do not change.
 struct T5BlockCache {
-  KvCache self;
-  at::Tensor cross_k, cross_v;
-  KvCache cross;    // instead, on the CPU
-  at::Tensor bias;  // there: by distance (CachedScores)
+  KvCache self, cross;
+  at::Tensor bias;  // by distance (CachedScores)
 };
 
 class T5Attention : public Module {
@@ -92,9 +87,8 @@ class T5Attention : public Module {
  private:
   at::Tensor mix_cached(const at::Tensor& x, bool cross, const T5Pass& pass, T5BlockCache& cache) const;
   at::Tensor split(const at::Tensor& x) const;
-  AttentionInputs self_inputs(const LayerInput& x, const T5Pass& pass, T5BlockCache* cache) const;
-  AttentionInputs cross_inputs(const LayerInput& x, const at::Tensor& source, const T5Pass& pass,
-                               T5BlockCache* cache) const;
+  AttentionInputs self_inputs(const LayerInput& x, const T5Pass& pass) const;
+  AttentionInputs cross_inputs(const LayerInput& x, const at::Tensor& source, const T5Pass& pass) const;
   at::Tensor mix_packed(const LayerInput& x, const std::optional<at::Tensor>& source,
                         const T5Pass& pass) const;
   BiasAndDropout extra(const T5Pass& pass) const;
@@ -159,9 +153,9 @@ class T5Block : public Module {
 class T5Stack : public Module {
  public:
   T5Stack(const T5Config& c, bool decoder);
-  // Fills in what depends on the sequences; prepare_packed(): of packed ones, and of all for
-  // one kernel. `keys` is the number of positions in total; the last of them are `embedded` [B, queries, D].
-  void prepare(T5Pass& pass, const at::Tensor& embedded, int64_t keys) const;
+  // Fills in what depends on the sequences, `embedded` [B, seq, D]; prepare_packed(): of packed ones, and of
+  // all for one kernel.
+  void prepare(T5Pass& pass, const at::Tensor& embedded) const;
   void prepare_packed(T5Pass& pass, at::Device device) const;
   // embedded [B, seq, D] -> [B, seq, D]; the first `recompute` blocks run again in backward.
   at::Tensor forward(const at::Tensor& embedded, const std::optional<at::Tensor>& source, T5Pass pass,
@@ -183,7 +177,7 @@ class T5 : public Model {
 
   at::Tensor supervised_states(const MicroBatch& batch, const ForwardContext& context) const override;
   const OutputHead& head() const override { return head_; }
-  std::unique_ptr<Generation> generate(const MicroBatch& prompts) const override;
+  std::unique_ptr<Generation> generate(at::Device device) const override;
 
   bool encoder_decoder() const override { return true; }
   int64_t num_blocks() const override { return c_.encoder_layers + c_.decoder_layers; }

@@ -30,18 +30,17 @@ at::Tensor T5Attention::forward(const LayerInput& x, const std::optional<at::Ten
     return o.forward(mix_packed(x, source, pass), pass.rows, *pass.context);
   if (pass.cache_rows != nullptr)
     return o.forward(mix_cached(x.x, source.has_value(), pass, *cache), pass.rows, *pass.context);
-  const at::Tensor mixed = source ? mix_cross(cross_inputs(x, *source, pass, cache), pass)
-                                  : mix_self(self_inputs(x, pass, cache), pass);
+  const at::Tensor mixed =
+      source ? mix_cross(cross_inputs(x, *source, pass), pass) : mix_self(self_inputs(x, pass), pass);
   return o.forward(mixed.transpose(1, 2).flatten(2), pass.rows, *pass.context);
 }
 
-AttentionInputs T5Attention::self_inputs(const LayerInput& x, const T5Pass& pass, T5BlockCache* cache) const {
+AttentionInputs T5Attention::self_inputs(const LayerInput& x, const T5Pass& pass) const {
   const std::vector<at::Tensor> qkv = Linear::forward_together({&q, &k, &v}, x, pass.rows, *pass.context);
   AttentionInputs in;
   in.q = split(qkv[0]);
   in.k = split(qkv[1]);
   in.v = split(qkv[2]);
-  if (cache != nullptr) std::tie(in.k, in.v) = cache->self.append(in.k, in.v, *pass.positions);
   return in;
 }
 
@@ -58,7 +57,7 @@ at::Tensor T5Attention::mix_cached(const at::Tensor& x, bool cross, const T5Pass
   if (cross) {
     const at::Tensor own = heads(q.forward(x, pass.rows, *pass.context));
     CachedKeys keys = cache.cross.keys(*pass.cached_sources, own.unsqueeze(2));
-    keys.slots = keys.slots.narrow(1, 0, 1);
+    keys.in_own_slot = true;
     return cached_attention(own, {}, keys, {}).unsqueeze(1);
   }
   const std::vector<at::Tensor> qkv = Linear::forward_together({&q, &k, &v}, x, pass.rows, *pass.context);
@@ -67,25 +66,11 @@ at::Tensor T5Attention::mix_cached(const at::Tensor& x, bool cross, const T5Pass
   return cached_attention(heads(qkv[0]), added, keys, {.bias = cache.bias}).unsqueeze(1);
 }
 
-// Keys and values of the source are the same for every new token.
-AttentionInputs T5Attention::cross_inputs(const LayerInput& x, const at::Tensor& source, const T5Pass& pass,
-                                          T5BlockCache* cache) const {
+AttentionInputs T5Attention::cross_inputs(const LayerInput& x, const at::Tensor& source,
+                                          const T5Pass& pass) const {
   AttentionInputs in;
   in.q = split(q.forward(x, pass.rows, *pass.context));
-  if (cache != nullptr && cache->cross_k.defined()) {
-    in.k = cache->cross_k;
-    in.v = cache->cross_v;
-    return in;
-  }
   std::tie(in.k, in.v) = source_keys(source, pass.source_rows, *pass.context);
-  if (cache != nullptr) {
-    if (pass.packed_sources != nullptr) {
-      in.k = by_sequence(in.k, *pass.packed_sources, pass.source_positions);
-      in.v = by_sequence(in.v, *pass.packed_sources, pass.source_positions);
-    }
-    cache->cross_k = in.k;
-    cache->cross_v = in.v;
-  }
   return in;
 }
 
@@ -138,8 +123,8 @@ at::Tensor T5Attention::mix_self(AttentionInputs in, const T5Pass& pass) const {
   if (!pass.recomputed && !pass.one_kernel) {
     in.mask = pass.self_mask;
     if (pass.bias == nullptr) {
-      const int64_t queries = in.q.size(2), keys = in.k.size(2);
-      const at::Tensor own = relative_attention_bias->bias(queries, keys, keys - queries, in.q.scalar_type());
+      const int64_t seq = in.q.size(2);
+      const at::Tensor own = relative_attention_bias->bias(seq, seq, 0, in.q.scalar_type());
       in.mask = in.mask.defined() ? own + in.mask : own;
     }
     return attention(in);

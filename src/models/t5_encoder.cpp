@@ -68,7 +68,7 @@ at::Tensor T5Encoder::supervised_states(const MicroBatch& batch, const ForwardCo
   return head_.states(chosen, keys, context);
 }
 
-std::unique_ptr<Generation> T5Encoder::generate(const MicroBatch& /*prompts*/) const {
+std::unique_ptr<Generation> T5Encoder::generate(at::Device /*device*/) const {
   throw ConfigError("an encoder alone writes no text; `trainer generate --classify` prints what it gives");
 }
 

@@ -20,7 +20,7 @@ class T5Encoder : public Model {
   // Of each label's token; or of each text that has a label, the mean over its tokens.
   at::Tensor supervised_states(const MicroBatch& batch, const ForwardContext& context) const override;
   const OutputHead& head() const override { return head_; }
-  std::unique_ptr<Generation> generate(const MicroBatch& prompts) const override;
+  std::unique_ptr<Generation> generate(at::Device device) const override;
 
   bool encoder_decoder() const override { return false; }
   int64_t num_blocks() const override { return c_.encoder_layers; }

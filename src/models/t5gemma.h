@@ -57,20 +57,15 @@ struct T5GemmaPass {
   at::Tensor rows, source_rows;  // dropout keys [B, seq], [B, S]
   Rotary::Tables rotary, sliding_rotary;
   SampleGroups own, with_source;  // of attention to the stack's own positions; of that to the source, too
-  // In generation: where the new token of each row goes, and what it sees.
-  const CachePositions* positions = nullptr;
-  at::Tensor mask, window_mask, cross_mask;
-  // On the CPU, instead: where keys and values are cached, and those of the sources. In T5Gemma 2 the first
-  // positions of a row are its source's: so many.
+  // In generation: where keys and values are cached, and those of the sources. In T5Gemma 2 the first
+  // positions of a row are its source's: so many, int32 [rows].
   const CacheRows *cache_rows = nullptr, *cached_sources = nullptr;
-  std::vector<int64_t> source_lengths;
+  at::Tensor source_lengths;
 };
 
 // Keys and values of one layer of the decoder in generation. In T5Gemma 2 `self` begins with the source's.
 struct T5GemmaCache {
-  KvCache self;
-  at::Tensor cross_k, cross_v;
-  KvCache cross;  // instead, on the CPU
+  KvCache self, cross;
 };
 
 // What an attention layer attends to.
@@ -93,7 +88,6 @@ class T5GemmaAttention : public Module {
  private:
   AttentionInputs own_inputs(const LayerInput& x, const T5GemmaPass& pass) const;
   at::Tensor mix_cached(const AttentionInputs& in, const T5GemmaPass& pass, T5GemmaCache& cache) const;
-  at::Tensor mix_next(AttentionInputs in, const T5GemmaPass& pass, T5GemmaCache& cache) const;
   at::Tensor mix(AttentionInputs in, const std::optional<std::pair<at::Tensor, at::Tensor>>& of_source,
                  const T5GemmaPass& pass) const;
   at::Tensor attend(const AttentionInputs& in) const;
@@ -169,7 +163,7 @@ class T5Gemma : public Model {
 
   at::Tensor supervised_states(const MicroBatch& batch, const ForwardContext& context) const override;
   const OutputHead& head() const override { return head_; }
-  std::unique_ptr<Generation> generate(const MicroBatch& prompts) const override;
+  std::unique_ptr<Generation> generate(at::Device device) const override;
 
   bool encoder_decoder() const override { return true; }
   int64_t num_blocks() const override { return c_.encoder.num_layers + c_.decoder.num_layers; }

@@ -68,27 +68,13 @@ at::Tensor T5GemmaAttention::mix_cached(const AttentionInputs& in, const T5Gemma
   const at::Tensor q = in.q.select(2, 0);
   if (to_ == AttendsTo::source) {
     CachedKeys keys = cache.cross.keys(*pass.cached_sources, in.q);
-    keys.slots = keys.slots.narrow(1, 0, 1);
+    keys.in_own_slot = true;
     return cached_attention(q, {}, keys, {scale_, soft_cap_}).unsqueeze(1);
   }
   const NewKeys added{in.k.select(2, 0), in.v.select(2, 0)};
   CachedScores scores{scale_, soft_cap_, window_};
   if (to_ == AttendsTo::own_and_source) scores.always = pass.source_lengths;
   return cached_attention(q, added, cache.self.keys(*pass.cache_rows, in.k), scores).unsqueeze(1);
-}
-
-// The same where each row has its own cache: [B, H, 1, K].
-at::Tensor T5GemmaAttention::mix_next(AttentionInputs in, const T5GemmaPass& pass,
-                                      T5GemmaCache& cache) const {
-  if (to_ == AttendsTo::source) {
-    in.k = cache.cross_k;
-    in.v = cache.cross_v;
-    in.mask = pass.cross_mask;
-  } else {
-    std::tie(in.k, in.v) = cache.self.append(in.k, in.v, *pass.positions);
-    in.mask = window_ > 0 ? pass.window_mask : pass.mask;
-  }
-  return attend(in);
 }
 
 // [B, H, seq, K]
@@ -134,9 +120,7 @@ at::Tensor T5GemmaAttention::forward(const LayerInput& x, const std::optional<at
   if (pass.cache_rows != nullptr)
     return o_proj.forward(mix_cached(in, pass, *cache), pass.rows, *pass.context);
   at::Tensor mixed;
-  if (cache != nullptr) {
-    mixed = mix_next(in, pass, *cache);
-  } else if (to_ == AttendsTo::own) {
+  if (to_ == AttendsTo::own) {
     mixed = mix(in, std::nullopt, pass);
   } else {
     mixed = mix(in, source_keys(*source, pass.source_rows, *pass.context), pass);

@@ -1,5 +1,4 @@
-// Attention of one new token a row to keys and values that are kept in slots (models/cache_rows.h), on the
-// CPU.
+// Attention of one new token a row to keys and values that are kept in slots (models/cache_rows.h).
 #pragma once
 
 #include <cstdint>
@@ -10,23 +9,25 @@
 namespace trainer {
 
 // Keys and values [slots, kv_heads, positions, head_dim], in fp32 or bf16. Position p of a row lies in the
-// slot slots[row][p]: so rows share what they have in common, and nothing is copied when one is repeated,
-// left out or replaced.
+// slot that the row's table has for it: so rows share what they have in common, and nothing is copied when
+// one is repeated, left out or replaced.
 struct CachedKeys {
   at::Tensor k, v;
-  at::Tensor slots;              // int32 [rows, positions or more], or [rows, 1]: of all positions
-  std::vector<int64_t> lengths;  // positions of each row, the new one included
+  // int32 [rows, 2 + positions, or more]: of each row how many positions it has, the new one included; the
+  // slot that it writes to; the slot of each position.
+  at::Tensor table;
+  bool in_own_slot = false;  // all positions of a row lie in the slot that it writes to
 
-  std::vector<at::Tensor> tensors() const { return {k, v, slots}; }
+  std::vector<at::Tensor> tensors() const { return {k, v, table}; }
 };
 
 struct CachedScores {
   double scale = 1.0, soft_cap = 0.0;  // c: scores become c tanh(scores / c); 0: no cap
   int64_t window = 0;                  // positions that a token sees, itself included; 0: all
-  std::vector<int64_t> always = {};    // of each row: so many at its beginning are seen with any window
-  at::Tensor bias{};  // fp32 [heads, distances]: added to the score of the key so far before the token
+  at::Tensor always{};  // int32 [rows]: so many at a row's beginning are seen with any window; undefined: 0
+  at::Tensor bias{};    // fp32 [heads, distances]: added to the score of the key so far before the token
 
-  std::vector<at::Tensor> tensors() const { return {bias}; }
+  std::vector<at::Tensor> tensors() const { return {always, bias}; }
 };
 
 // The keys and values of the new tokens, [rows, kv_heads, head_dim], which go to the last position of each
@@ -41,6 +42,6 @@ struct NewKeys {
 // row are in an order that nothing but its length decides.
 at::Tensor cached_attention(const at::Tensor& q, const NewKeys& added, const CachedKeys& keys,
                             const CachedScores& scores);
-decltype(cached_attention) cached_attention_cpu;
+decltype(cached_attention) cached_attention_cpu, cached_attention_gpu;
 
 }  // namespace trainer

@@ -94,14 +94,18 @@ struct CachedCall {
   int64_t rows() const { return q.size(0); }
   int64_t kv_heads() const { return keys.k.size(1); }
   int64_t queries() const { return q.size(1) / kv_heads(); }
+  // Of the table: a row's positions, and then its slots.
+  const int32_t* row_of_table(int64_t row) const {
+    return keys.table.const_data_ptr<int32_t>() + row * keys.table.stride(0);
+  }
 };
 
 template <class T>
 void add_new_key(const CachedCall& call, int64_t row, int64_t head, int64_t position) {
   const auto copy = [&](const at::Tensor& from, const at::Tensor& cache) {
-    const int32_t* slots = call.keys.slots.const_data_ptr<int32_t>() + row * call.keys.slots.stride(0);
     const T* x = from.const_data_ptr<T>() + row * from.stride(0) + head * from.stride(1);
-    T* to = static_cast<T*>(cache.data_ptr()) + slots[position] * cache.stride(0) + head * cache.stride(1);
+    const int64_t slot = call.row_of_table(row)[1];
+    T* to = static_cast<T*>(cache.data_ptr()) + slot * cache.stride(0) + head * cache.stride(1);
     std::copy(x, x + from.size(2), to + position * from.size(2));
   };
   copy(call.added.k, call.keys.k);
@@ -121,15 +125,17 @@ void change_scores(const CachedCall& call, int64_t head, int64_t count, float* s
 template <class T>
 void attend_row_head(const CachedCall& call, int64_t row, int64_t kv_head, std::vector<float>& memory) {
   const CachedKeys& keys = call.keys;
-  const int64_t length = keys.lengths[static_cast<size_t>(row)], head_dim = call.q.size(2);
+  const int32_t* of_row = call.row_of_table(row);
+  const int64_t length = of_row[0], head_dim = call.q.size(2);
   if (call.added.k.defined()) add_new_key<T>(call, row, kv_head, length - 1);
-  const int64_t always = call.how.always.empty() ? 0 : call.how.always[static_cast<size_t>(row)];
+  const at::Tensor& first = call.how.always;
+  const int64_t always = first.defined() ? first.const_data_ptr<int32_t>()[row * first.stride(0)] : 0;
   const int64_t skipped = call.how.window > 0 ? std::max<int64_t>(length - always - call.how.window, 0) : 0;
   const SeenKeys<T> seen{keys.k.const_data_ptr<T>() + kv_head * keys.k.stride(1),
                          keys.v.const_data_ptr<T>() + kv_head * keys.v.stride(1),
                          keys.k.stride(0),
-                         keys.slots.const_data_ptr<int32_t>() + row * keys.slots.stride(0),
-                         keys.slots.size(1) == 1 ? 0 : keys.slots.stride(1),
+                         of_row + (keys.in_own_slot ? 1 : 2),
+                         keys.in_own_slot ? 0 : 1,
                          always,
                          skipped,
                          length - skipped,
@@ -168,12 +174,12 @@ at::Tensor cached_attention_cpu(const at::Tensor& q_, const NewKeys& added_, con
   const at::Tensor out = at::empty({q.size(0), q.size(1) * q.size(2)}, q.options());
   if (out.is_meta()) return out;
   TORCH_CHECK(keys.k.is_contiguous() && keys.v.is_contiguous() && q.scalar_type() == keys.k.scalar_type() &&
-                  std::ssize(keys.lengths) == q.size(0) && keys.slots.size(0) == q.size(0) &&
+                  keys.table.size(0) == q.size(0) && keys.table.stride(1) == 1 &&
                   (!added.k.defined() || added.k.scalar_type() == q.scalar_type()),
               "cached_attention: queries ", q.sizes(), " to ", keys.k.sizes());
   const CachedCall call{q, added, keys, how, out};
   int64_t positions = 0;
-  for (const int64_t length : keys.lengths) positions += length;
+  for (int64_t row = 0; row < q.size(0); row++) positions += call.row_of_table(row)[0];
   const int64_t tasks = call.rows() * call.kv_heads();
   const int64_t of_task =
       std::max<int64_t>(positions / std::max<int64_t>(q.size(0), 1), 1) * call.queries() * q.size(2);

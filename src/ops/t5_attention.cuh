@@ -139,4 +139,3 @@ struct BiasTable {
   float of[2 * kMostReach + 1];
 };
 
-DEVICE float infinity() { return __int_as_float(0x7f800000); }

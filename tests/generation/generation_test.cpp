@@ -9,7 +9,6 @@
 
 #include "generation/sampling.h"
 #include "models/golden.h"
-#include "models/kv_cache.h"
 #include "support/error_message.h"
 #include "support/temporary_directory.h"
 
@@ -75,18 +74,15 @@ TEST_P(GenerationTest, ABatchOfDifferentLengthsGivesTheSame) {
   });
 }
 
-// The caches that a GPU has, with a row for each sequence.
-TEST_P(GenerationTest, CachesInRowsGiveTheSame) {
-  keep_rows_on_cpu(true);
+// Prompts take the places of those that have ended.
+TEST_P(GenerationTest, TwoAtATimeGiveTheSame) {
   for_each_case([](const Model& model, const GenerationConfig& config, const std::vector<Tokens>& prompts,
                    const Answers& expected) {
-    EXPECT_EQ(generate(model, prompts, config, at::kCPU), expected);
     OomHandler batch_size(2);
     generate_in_batches(
         model, prompts, config, at::kCPU, batch_size, {},
         [&](size_t input, const std::vector<Tokens>& answers) { EXPECT_EQ(answers, expected[input]); });
   });
-  keep_rows_on_cpu(false);
 }
 
 TEST_P(GenerationTest, WhatIsSampledDependsOnTheSeedAndThePromptsNumberOnly) {

@@ -9,7 +9,6 @@
 #include "trainer/generation/generate.h"
 
 #include "models/golden.h"
-#include "models/kv_cache.h"
 #include "support/counting_allocator.h"
 #include "support/error_message.h"
 #include "support/product_rows.h"
@@ -57,8 +56,11 @@ std::vector<at::Tensor> scores(const Model& model, const Prompts& prompts, bool 
     for (const int64_t row : rows) out.push_back((prompts[static_cast<size_t>(row)].back() + step) % 97);
     return at::tensor(out, at::kLong);
   };
-  const auto generation = model.generate(laid_out_prompts(model, prompts, packing));
-  std::vector<at::Tensor> out{generation->start(model.collate_options().decoder_start_id)};
+  const auto generation = model.generate(at::kCPU);
+  std::vector<at::Tensor> out{generation->add(laid_out_prompts(model, prompts, packing))};
+  if (model.encoder_decoder())
+    out[0] = generation->next(
+        at::full({std::ssize(prompts)}, model.collate_options().decoder_start_id, at::kLong));
   out.push_back(generation->next(tokens(1)));
   generation->select(kept);
   rows = kept;
@@ -92,15 +94,6 @@ TEST_P(Prefill, EachPromptGetsTheScoresThatItGetsAlone) {
     SCOPED_TRACE(packing ? "packed" : "padded");
     expect_scores_of_each_alone(*golden.model, uneven_prompts(), packing);
   }
-}
-
-// With the caches that a GPU has.
-TEST_P(Prefill, EachPromptGetsTheScoresThatItGetsAloneWithCachesInRows) {
-  const Golden golden(GetParam());
-  keep_rows_on_cpu(true);
-  for (const bool packing : {true, false})
-    expect_scores_of_each_alone(*golden.model, uneven_prompts(), packing);
-  keep_rows_on_cpu(false);
 }
 
 TEST_P(Prefill, PackedInBf16IsAsCloseToFp32AsEachPromptAlone) {
@@ -173,24 +166,6 @@ TEST(PackedGeneration, GivesTheAnswersOfPaddedRowsWithBeamsAndSamples) {
       config.packing = false;
       EXPECT_EQ(packed, generate(*golden.model, uneven_prompts(), config, at::kCPU)) << name;
     }
-  }
-}
-
-// The longest source ends first: the others go on with caches that have room for it.
-TEST(CachesInRows, GoOnWhenTheLongestSourceHasEnded) {
-  for (const char* name : {"t5_v1_1", "t5gemma", "t5gemma2"}) {
-    const Golden golden(name);
-    const Prompts prompts = prompts_of_lengths({3, 40, 7});
-    GenerationConfig config;
-    config.max_new_tokens = 8;
-    config.do_sample = true;
-    config.eos_token_ids = {};
-    config.eos_token_ids = {generate(*golden.model, prompts, config, at::kCPU)[1][0][0]};
-    const auto in_slots = generate(*golden.model, prompts, config, at::kCPU);
-    ASSERT_TRUE(in_slots[0][0].size() > 1 || in_slots[2][0].size() > 1) << name;
-    keep_rows_on_cpu(true);
-    EXPECT_EQ(generate(*golden.model, prompts, config, at::kCPU), in_slots) << name;
-    keep_rows_on_cpu(false);
   }
 }
 

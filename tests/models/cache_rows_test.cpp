@@ -47,8 +47,11 @@ struct Mirror {
     const at::Tensor table = rows.table();
     for (size_t row = 0; row < expected.size(); row++) {
       ASSERT_EQ(rows.lengths()[row], std::ssize(expected[row]));
+      ASSERT_EQ(table[static_cast<int64_t>(row)][0].item<int64_t>(), std::ssize(expected[row]));
+      ASSERT_EQ(table[static_cast<int64_t>(row)][1].item<int64_t>(), rows.slot(static_cast<int64_t>(row)));
       for (size_t position = 0; position < expected[row].size(); position++) {
-        const auto slot = table[static_cast<int64_t>(row)][static_cast<int64_t>(position)].item<int64_t>();
+        const auto slot =
+            table[static_cast<int64_t>(row)][static_cast<int64_t>(position) + 2].item<int64_t>();
         ASSERT_EQ(cache[static_cast<size_t>(slot)][position], expected[row][position])
             << row << " " << position;
       }

@@ -4,6 +4,8 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include "trainer/generation/generate.h"
+
 #include "models/golden.h"
 #include "ops/emulated_kernels.h"
 
@@ -99,6 +101,38 @@ TEST(WidenedOnceOnAnEmulatedGpu, GivesTheSameBitsWithFewerLaunches) {
     EXPECT_EQ(widened(true).second, widened(false).second);
   }
 }
+
+// Prompts of several lengths, two at a time, so that later ones take the places of earlier ones.
+class GenerationOnAnEmulatedGpu : public testing::TestWithParam<const char*> {};
+
+TEST_P(GenerationOnAnEmulatedGpu, GivesTheAnswersOfTheCpu) {
+  const Golden golden(GetParam());
+  std::vector<Tokens> prompts;
+  for (const size_t length : {3, 17, 1, 9})
+    prompts.push_back(Tokens(length, static_cast<int32_t>(length + 4)));
+  GenerationConfig greedy, beams;
+  beams.num_beams = 2;
+  for (GenerationConfig config : {greedy, beams}) {
+    config.max_new_tokens = 6;
+    const auto answers = [&] {
+      std::vector<std::vector<Tokens>> all;
+      OomHandler batch_size(2);
+      generate_in_batches(*golden.model, prompts, config, at::kCPU, batch_size, {},
+                          [&](size_t, const std::vector<Tokens>& of_one) { all.push_back(of_one); });
+      return all;
+    };
+    const auto expected = answers();
+    OperatorsOnAnEmulatedGpu operators;
+    EXPECT_EQ(answers(), expected);
+    EXPECT_GT(files_used(operators.gpu.take_used(), "cached_attention.cu"), 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, GenerationOnAnEmulatedGpu,
+                         testing::Values("t5_v1_1", "umt5", "qwen3", "llama", "gemma2", "gemma3",
+                                         "phi3_window", "phi3", "t5gemma", "t5gemma2", "qwen3_5", "lfm2",
+                                         "granite_hybrid", "gemma4_small_lora"),
+                         [](const auto& param) { return std::string(param.param); });
 
 INSTANTIATE_TEST_SUITE_P(Families, GoldenOnAnEmulatedGpu,
                          testing::Values("t5_v1_1", "umt5_lora", "qwen3", "llama_lora", "gemma2", "gemma3",

@@ -13,6 +13,23 @@
 #include "ops/rms_norm.cu"
 #include "ops/rotate_qk.cu"
 
+namespace queries_1 {
+constexpr int kQueries = 1;
+#include "ops/cached_attention.cu"
+}  // namespace queries_1
+namespace queries_2 {
+constexpr int kQueries = 2;
+#include "ops/cached_attention.cu"
+}  // namespace queries_2
+namespace queries_4 {
+constexpr int kQueries = 4;
+#include "ops/cached_attention.cu"
+}  // namespace queries_4
+namespace queries_8 {
+constexpr int kQueries = 8;
+#include "ops/cached_attention.cu"
+}  // namespace queries_8
+
 inline void add_to(trainer::emulated::Gpu& gpu, const std::string& definitions) {
   using trainer::emulated::Callable;
   gpu.add("rms_norm.cu", definitions, "norm_forward", Callable<norm_forward>::call);
@@ -39,6 +56,15 @@ inline void add_to(trainer::emulated::Gpu& gpu, const std::string& definitions) 
   gpu.add("attention_weights.cu", definitions, "weights_backward", Callable<weights_backward>::call);
   gpu.add("attention_weights.cu", definitions, "weights_backward_bias",
           Callable<weights_backward_bias>::call);
+  const auto add_cached = [&](int queries, trainer::emulated::Call attend, trainer::emulated::Call finish) {
+    const std::string of_queries = definitions + " kQueries=" + std::to_string(queries);
+    gpu.add("cached_attention.cu", of_queries, "attend_chunk", attend);
+    gpu.add("cached_attention.cu", of_queries, "put_chunks_together", finish);
+  };
+  add_cached(1, Callable<queries_1::attend_chunk>::call, Callable<queries_1::put_chunks_together>::call);
+  add_cached(2, Callable<queries_2::attend_chunk>::call, Callable<queries_2::put_chunks_together>::call);
+  add_cached(4, Callable<queries_4::attend_chunk>::call, Callable<queries_4::put_chunks_together>::call);
+  add_cached(8, Callable<queries_8::attend_chunk>::call, Callable<queries_8::put_chunks_together>::call);
   if (kWidth > 1) return;
   // Its kernels move single elements.
   gpu.add("packed_adapters.cu", definitions.substr(0, definitions.find(' ')), "pack_adapters",

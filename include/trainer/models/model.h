@@ -20,20 +20,15 @@ namespace trainer {
 class Generation {
  public:
   virtual ~Generation() = default;
-  // Comes first. Returns the fp32 logits [batch, vocab] of the token after each prompt. An encoder-decoder's
-  // answers begin with `start_token`; a decoder does not use it.
-  virtual at::Tensor start(int64_t start_token) = 0;
+  // Adds prompts, or an encoder-decoder's sources, in slots 0, 1, ..., behind the sequences that there are:
+  // padded or packed. Labels are not used. Returns the fp32 logits [batch, vocab] of the token after each
+  // prompt; an undefined tensor for sources, whose answers begin with the start token in the next step.
+  virtual at::Tensor add(const MicroBatch& prompts) = 0;
   // Appends a token to each sequence, int64 [batch]; returns the fp32 logits [batch, vocab] of the next
   // token.
   virtual at::Tensor next(const at::Tensor& tokens) = 0;
   // Continues with these sequences, in this order; a sequence may be left out or repeated.
   virtual void select(const std::vector<int64_t>& rows) = 0;
-  // Returns whether sequences can be added to those there are: on the CPU.
-  virtual bool takes_more() const { return false; }
-  // Adds prompts or sources, in slots 0, 1, ..., behind the other sequences. Returns the logits of the token
-  // after each prompt; an undefined tensor for sources, whose answers begin with `start_token` in the next
-  // step.
-  virtual at::Tensor add(const MicroBatch& prompts, int64_t start_token);
 };
 
 class Model : public Module {
@@ -61,9 +56,8 @@ class Model : public Module {
     return context.recompute_blocks >= num_blocks() ? 1 : context.light ? 512 : 1024;
   }
 
-  // Starts generation from prompts, or from an encoder-decoder's sources, in slots 0, 1, ...: padded or
-  // packed. Labels are not used. The model must outlive the result.
-  virtual std::unique_ptr<Generation> generate(const MicroBatch& prompts) const = 0;
+  // Returns a generation without sequences. The model must outlive it.
+  virtual std::unique_ptr<Generation> generate(at::Device device) const = 0;
 
   virtual bool encoder_decoder() const = 0;
   virtual int64_t num_blocks() const = 0;     // blocks that can be recomputed
