@@ -101,9 +101,16 @@ void CacheRows::select(const std::vector<int64_t>& rows, Repeated repeated) {
   table().narrow(1, 1, 1).copy_(own_slots(0));
 }
 
-void CacheRows::advance() {
+void CacheRows::count_up() {
   for (int64_t& length : lengths_) length++;
   make_room(size(), longest());
+}
+
+std::vector<int64_t> CacheRows::form() const {
+  return {size(), slots_, room(), reinterpret_cast<int64_t>(table_.const_data_ptr())};
+}
+
+void CacheRows::advance_table() const {
   const at::Tensor counts = table().narrow(1, 0, 1);
   counts.add_(1);
   table().scatter_(1, counts.to(at::kLong) + (kFirstPosition - 1), table().narrow(1, 1, 1).clone());

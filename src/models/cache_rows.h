@@ -27,8 +27,10 @@ class CacheRows {
   // their own for what is added, or share their slot if nothing is.
   enum class Repeated { get_slots, share_the_slot };
   void select(const std::vector<int64_t>& rows, Repeated repeated = Repeated::get_slots);
-  // Each row has one position more, in its own slot: to be called before these are written.
-  void advance();
+  // Each row has one position more, in its own slot: to be called before these are written. The first makes
+  // room, the second changes the table where it lies; it does the same in every step.
+  void count_up();
+  void advance_table() const;
   // Forgets all rows.
   void clear() { *this = CacheRows(device_, grows_); }
 
@@ -42,6 +44,8 @@ class CacheRows {
 
   // As CachedKeys has it.
   at::Tensor table() const { return table_.narrow(0, 0, size()); }
+  // What stays the same as long as the table and what has room for all positions stay where they are.
+  std::vector<int64_t> form() const;
   // The positions of each row, int32 [rows], where the table lies.
   at::Tensor lengths_there() const { return table().select(1, 0); }
 

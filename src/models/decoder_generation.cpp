@@ -5,6 +5,7 @@
 
 #include "models/decoder.h"
 #include "models/layer_extras.h"
+#include "models/repeated_step.h"
 #include "nn/few_rows_linear.h"
 
 namespace trainer {
@@ -31,13 +32,11 @@ class DecoderGeneration : public Generation {
       return logits_after(so_far(tokens.device()));
     }
     context_.few_rows = true;
-    const at::Tensor places = rows_.lengths_there().to(at::kLong).unsqueeze(1);
-    rows_.advance();
-    const at::Tensor h = model_.embed(tokens.unsqueeze(1)),
-                     slots = at::arange(rows_.size(), tokens.options());
-    DecoderPass pass = model_.start(context_, slots, h, places, rows_.lengths());
-    pass.cache_rows = &rows_;
-    return logits(through_layers(tokens.unsqueeze(1), h, pass).select(1, 0));
+    rows_.count_up();
+    const auto step = [this, lengths = rows_.lengths()](const at::Tensor& last) {
+      return step_of(last, lengths);
+    };
+    return is_repeated() ? repeated_.run(rows_.form(), tokens, step) : step(tokens);
   }
 
   void select(const std::vector<int64_t>& rows) override {
@@ -53,6 +52,25 @@ class DecoderGeneration : public Generation {
   }
 
  private:
+  // Whether a step differs from the one before only in what lies on the device.
+  bool is_repeated() const {
+    const auto fixed = [](const std::optional<Rotary>& rotary) {
+      return !rotary || rotary->has_fixed_frequencies();
+    };
+    return model_.rotary_.has_fixed_frequencies() && fixed(model_.sliding_rotary_) &&
+           model_.c_.query_growth_beta == 0 && model_.c_.recurrent.empty() && !model_.around_block;
+  }
+
+  at::Tensor step_of(const at::Tensor& tokens, const std::vector<int64_t>& lengths) {
+    const at::Tensor places = rows_.lengths_there().to(at::kLong).unsqueeze(1);
+    rows_.advance_table();
+    const at::Tensor h = model_.embed(tokens.unsqueeze(1)),
+                     slots = at::arange(rows_.size(), tokens.options());
+    DecoderPass pass = model_.start(context_, slots, h, places, lengths);
+    pass.cache_rows = &rows_;
+    return logits(through_layers(tokens.unsqueeze(1), h, pass).select(1, 0));
+  }
+
   bool is_longrope() const { return model_.c_.rope.type == RopeType::longrope; }
 
   // Adds whole sequences, and returns the logits after each, [B, vocab].
@@ -114,6 +132,7 @@ class DecoderGeneration : public Generation {
   const Decoder& model_;
   ForwardContext context_;
   CacheRows rows_;
+  RepeatedStep repeated_;
   std::vector<KvCache> caches_;
   std::vector<std::vector<int32_t>> so_far_;
 };

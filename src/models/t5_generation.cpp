@@ -1,5 +1,9 @@
+#include <algorithm>
+#include <iterator>
+
 #include <ATen/ATen.h>
 
+#include "models/repeated_step.h"
 #include "models/t5.h"
 #include "nn/few_rows_linear.h"
 #include "ops/dropout.h"
@@ -32,11 +36,26 @@ class T5Generation : public Generation {
 
   at::Tensor next(const at::Tensor& tokens) override {
     context_.few_rows = true;
-    rows_.advance();
+    rows_.count_up();
+    make_biases();
+    const auto step = [this](const at::Tensor& last) { return step_of(last); };
+    if (model_.around_block) return step(tokens);
+    RepeatedStep::Form form = rows_.form();
+    std::ranges::copy(source_rows_.form(), std::back_inserter(form));
+    return repeated_.run(form, tokens, step);
+  }
+
+  void select(const std::vector<int64_t>& rows) override {
+    rows_.select(rows);
+    source_rows_.select(rows, CacheRows::Repeated::share_the_slot);
+  }
+
+ private:
+  at::Tensor step_of(const at::Tensor& tokens) {
+    rows_.advance_table();
     T5Pass pass = model_.start(context_, row_keys(at::arange(rows_.size(), tokens.options()), 1));
     pass.cache_rows = &rows_;
     pass.cached_sources = &source_rows_;
-    make_biases();
     ResidualStream h(model_.decoder_embed_.forward(tokens.unsqueeze(1), model_.dtype()));
     for (size_t i = 0; i < caches_.size(); i++) {
       const auto entered = model_.enter(*model_.decoder_.blocks[i]);
@@ -46,12 +65,6 @@ class T5Generation : public Generation {
     return model_.head().next_logits(model_.head().states(last, at::Tensor(), context_));
   }
 
-  void select(const std::vector<int64_t>& rows) override {
-    rows_.select(rows);
-    source_rows_.select(rows, CacheRows::Repeated::share_the_slot);
-  }
-
- private:
   // The bias of each distance for which there is room.
   void make_biases() {
     if (biased_ >= rows_.room()) return;
@@ -72,6 +85,7 @@ class T5Generation : public Generation {
   const T5& model_;
   ForwardContext context_;
   CacheRows rows_, source_rows_;
+  RepeatedStep repeated_;
   int64_t biased_ = 0;  // distances
   std::vector<T5BlockCache> caches_;
 };

@@ -141,6 +141,9 @@ class T5GemmaStack : public Module {
   // Which masks the layers need.
   bool has_sliding() const;
   bool has_full() const;
+  bool has_fixed_frequencies() const {
+    return rotary_.has_fixed_frequencies() && (!sliding_rotary_ || sliding_rotary_->has_fixed_frequencies());
+  }
 
   std::optional<Embedding> embed_tokens;
   std::vector<std::unique_ptr<T5GemmaLayer>> layers;

@@ -1,5 +1,9 @@
+#include <algorithm>
+#include <iterator>
+
 #include <ATen/ATen.h>
 
+#include "models/repeated_step.h"
 #include "models/t5gemma.h"
 #include "nn/few_rows_linear.h"
 #include "ops/dropout.h"
@@ -38,9 +42,36 @@ class T5GemmaGeneration : public Generation {
 
   at::Tensor next(const at::Tensor& tokens) override {
     context_.few_rows = true;
+    rows_.count_up();
+    const auto step = [this](const at::Tensor& last) { return step_of(last); };
+    const bool fixed = model_.decoder_.has_fixed_frequencies() && !model_.around_block;
+    return fixed ? repeated_.run(form(), tokens, step) : step(tokens);
+  }
+
+  void select(const std::vector<int64_t>& rows) override {
+    const at::Tensor index = at::tensor(rows, at::kLong).to(source_lengths_.device()),
+                     lengths = source_lengths_.index_select(0, index);
+    if (lengths.sizes() == source_lengths_.sizes()) {
+      source_lengths_.copy_(lengths);  // where a recorded step reads them
+    } else {
+      source_lengths_ = lengths;
+    }
+    rows_.select(rows);
+    if (!second_) source_rows_.select(rows, CacheRows::Repeated::share_the_slot);
+  }
+
+ private:
+  RepeatedStep::Form form() const {
+    RepeatedStep::Form form = rows_.form();
+    if (!second_) std::ranges::copy(source_rows_.form(), std::back_inserter(form));
+    form.push_back(reinterpret_cast<int64_t>(source_lengths_.const_data_ptr()));
+    return form;
+  }
+
+  at::Tensor step_of(const at::Tensor& tokens) {
     const at::Tensor before = rows_.lengths_there();
     const at::Tensor places = (second_ ? before - source_lengths_ : before).to(at::kLong);
-    rows_.advance();
+    rows_.advance_table();
     T5GemmaPass pass = model_.start(context_, row_keys(at::arange(rows_.size(), tokens.options()), 1));
     pass.cache_rows = &rows_;
     pass.cached_sources = &source_rows_;
@@ -57,18 +88,11 @@ class T5GemmaGeneration : public Generation {
     return model_.head().next_logits(model_.head().states(last, at::Tensor(), context_));
   }
 
-  void select(const std::vector<int64_t>& rows) override {
-    source_lengths_ =
-        source_lengths_.index_select(0, at::tensor(rows, at::kLong).to(source_lengths_.device()));
-    rows_.select(rows);
-    if (!second_) source_rows_.select(rows, CacheRows::Repeated::share_the_slot);
-  }
-
- private:
   const T5Gemma& model_;
   bool second_;
   ForwardContext context_;
   CacheRows rows_, source_rows_;
+  RepeatedStep repeated_;
   at::Tensor source_lengths_;  // of each row, int32 [rows]
   std::vector<T5GemmaCache> caches_;
 };

@@ -96,6 +96,11 @@ class Rotary {
                                              const RmsNorm& q_norm, const RmsNorm& k_norm,
                                              const Tables& tables);
 
+  // Returns whether the frequencies are the same whatever the lengths are.
+  bool has_fixed_frequencies() const {
+    return parameters_.type != RopeType::dynamic && parameters_.type != RopeType::longrope;
+  }
+
   // Returns whether keys that were rotated in a shorter sequence are wrong at this `length`: type longrope,
   // when the long factors begin to hold. (Type dynamic keeps them, as Transformers does.)
   bool invalidates_keys(int64_t length) const {

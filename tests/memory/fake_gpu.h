@@ -55,6 +55,16 @@ class FakeGpus final : public GpuAllocator {
   void setMemoryFraction(double fraction, c10::DeviceIndex device) override {
     of(device).fraction = fraction;
   }
+  void getExpandableSegmentSizes() override {}
+  void enable() override {}
+  void isEnabled() override {}
+  void cacheInfo() override {}
+  void getBaseAllocation() override {}
+  void recordStream() override {}
+  void snapshot() override {}
+  void beginAllocateToPool(c10::DeviceIndex, c10::MempoolId_t, std::function<bool(CUstream_st*)>) override {}
+  void endAllocateToPool(c10::DeviceIndex, c10::MempoolId_t) override {}
+  void releasePool(c10::DeviceIndex, c10::MempoolId_t) override {}
 
  private:
   Gpu& of(c10::DeviceIndex device) { return gpus.at(static_cast<size_t>(device)); }

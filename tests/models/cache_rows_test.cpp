@@ -30,7 +30,8 @@ struct Mirror {
     }
   }
   void step() {
-    rows.advance();
+    rows.count_up();
+    rows.advance_table();
     for (int64_t row = 0; row < rows.size(); row++) {
       std::vector<int>& own = expected[static_cast<size_t>(row)];
       cache[static_cast<size_t>(rows.slot(row))][own.size()] = next;

@@ -6,8 +6,10 @@
 
 #include "trainer/generation/generate.h"
 
+#include "memory/gpu_graph.h"
 #include "models/golden.h"
 #include "ops/emulated_kernels.h"
+#include "support/call_log.h"
 
 namespace trainer {
 namespace {
@@ -103,28 +105,72 @@ TEST(WidenedOnceOnAnEmulatedGpu, GivesTheSameBitsWithFewerLaunches) {
 }
 
 // Prompts of several lengths, two at a time, so that later ones take the places of earlier ones.
-class GenerationOnAnEmulatedGpu : public testing::TestWithParam<const char*> {};
-
-TEST_P(GenerationOnAnEmulatedGpu, GivesTheAnswersOfTheCpu) {
-  const Golden golden(GetParam());
+std::vector<std::vector<Tokens>> answers_of(const Model& model, const GenerationConfig& config) {
   std::vector<Tokens> prompts;
   for (const size_t length : {3, 17, 1, 9})
     prompts.push_back(Tokens(length, static_cast<int32_t>(length + 4)));
+  std::vector<std::vector<Tokens>> answers;
+  OomHandler batch_size(2);
+  generate_in_batches(model, prompts, config, at::kCPU, batch_size, {},
+                      [&](size_t, const std::vector<Tokens>& of_one) { answers.push_back(of_one); });
+  return answers;
+}
+
+// In place of a CUDA graph. It has the host's numbers of the recording, as that, and finds other calls than
+// those of the recording.
+class RepeatedOnTheCpu : public GpuGraph {
+ public:
+  static RecordedWork record(const std::function<at::Tensor()>& work) {
+    auto graph = std::make_unique<RepeatedOnTheCpu>();
+    graph->work_ = work;
+    RecordedWork recorded;
+    recorded.now = logged(work, graph->calls_);
+    graph->later_ = recorded.later = recorded.now.clone();
+    recorded.graph = std::move(graph);
+    return recorded;
+  }
+  void start() const override {
+    std::vector<std::string> calls;
+    later_.copy_(logged(work_, calls));
+    const auto [ours, recorded] = std::ranges::mismatch(calls, calls_);
+    EXPECT_EQ(ours == calls.end() ? "" : *ours, recorded == calls_.end() ? "" : *recorded);
+    starts++;
+  }
+  static inline int64_t starts = 0;
+
+ private:
+  static at::Tensor logged(const std::function<at::Tensor()>& work, std::vector<std::string>& calls) {
+    const CallLog log;
+    at::Tensor result = work();
+    calls = log.calls();
+    return result;
+  }
+
+  std::function<at::Tensor()> work_;
+  at::Tensor later_;
+  std::vector<std::string> calls_;
+};
+
+class GenerationOnAnEmulatedGpu : public testing::TestWithParam<const char*> {};
+
+// What steps take from the host would be that of the recording in a CUDA graph.
+TEST_P(GenerationOnAnEmulatedGpu, GivesTheAnswersOfTheCpuInStepsThatDependOnTheDeviceOnly) {
+  const std::string name = GetParam();
+  const bool follows_lengths = name == "phi3" || name == "qwen3_5" || name == "lfm2";
+  const Golden golden(name);
   GenerationConfig greedy, beams;
   beams.num_beams = 2;
   for (GenerationConfig config : {greedy, beams}) {
-    config.max_new_tokens = 6;
-    const auto answers = [&] {
-      std::vector<std::vector<Tokens>> all;
-      OomHandler batch_size(2);
-      generate_in_batches(*golden.model, prompts, config, at::kCPU, batch_size, {},
-                          [&](size_t, const std::vector<Tokens>& of_one) { all.push_back(of_one); });
-      return all;
-    };
-    const auto expected = answers();
+    config.max_new_tokens = 9;
+    config.repetition_penalty = 1.3;
+    const auto expected = answers_of(*golden.model, config);
     OperatorsOnAnEmulatedGpu operators;
-    EXPECT_EQ(answers(), expected);
+    set_recorder_for_cpu(RepeatedOnTheCpu::record);
+    RepeatedOnTheCpu::starts = 0;
+    EXPECT_EQ(answers_of(*golden.model, config), expected);
+    set_recorder_for_cpu({});
     EXPECT_GT(files_used(operators.gpu.take_used(), "cached_attention.cu"), 0);
+    EXPECT_EQ(RepeatedOnTheCpu::starts > 0, !follows_lengths);
   }
 }
 

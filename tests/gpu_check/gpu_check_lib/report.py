@@ -103,6 +103,10 @@ def peer_row(name, one):
             gigabytes(one.get("reserved")))
 
 
+def answers(results):
+    return table(["answers", "tok/s"], [(name, number(rate, 1)) for name, rate in gather(results, "answers").items()])
+
+
 def memory(results):
     rows = []
     for name, run in gather(results, "runs").items():
@@ -171,6 +175,7 @@ def write(results, stages, late, last=None):
         ("What failed", failures(results, stages)),
         ("Stages", overview(results, stages, late)),
         ("Speed, supervised tokens a second", speed(results)),
+        ("Answers, tokens a second", answers(results)),
         ("Memory", memory(results)),
         ("Out of memory, and recovered", recoveries(results)),
         ("Repeatability", repeatability(results)),

@@ -1,0 +1,159 @@
+#include "memory/gpu_graph.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <exception>
+#include <map>
+#include <string_view>
+#include <utility>
+
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
+
+#include "trainer/base/strings.h"
+
+#include "base/dynamic_library.h"
+#include "device/cuda_driver.h"
+#include "memory/gpu_allocator.h"
+
+namespace trainer {
+namespace {
+
+constexpr int kNoDriverFunction = -1;
+constexpr int kOnlyThisThread = 1;  // CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: others may go on with other work
+
+RecorderForTests& recorder_for_cpu() {
+  static RecorderForTests instance;
+  return instance;
+}
+
+template <class... Arguments>
+int driver_call(const char* name, Arguments... arguments) {
+  return cuda_library().call(kNoDriverFunction, name, arguments...);
+}
+
+std::string problem_of(int code, const char* what) {
+  if (code == 0) return "";
+  const char* name = nullptr;
+  driver_call("cuGetErrorName", code, &name);
+  return concat("CUDA: ", what, ": ", name == nullptr ? "no such function in the driver" : name);
+}
+
+c10::impl::VirtualGuardImpl gpus() { return c10::impl::VirtualGuardImpl(c10::kCUDA); }
+
+// A stream of its own for recordings: work on the default stream cannot be recorded. It is always the same
+// one, because LibTorch keeps a workspace for products for each.
+c10::Stream recording_stream(c10::Device device) {
+  static thread_local std::map<c10::DeviceIndex, c10::Stream> streams;
+  const auto found = streams.find(device.index());
+  if (found != streams.end()) return found->second;
+  return streams.emplace(device.index(), gpus().getStreamFromGlobalPool(device)).first->second;
+}
+
+// While it lives, what is allocated on a stream comes from a pool of its own.
+class AllocatingToPool {
+ public:
+  AllocatingToPool(c10::Device device, c10::MempoolId_t pool, void* stream) : device_(device), pool_(pool) {
+    gpu_allocator().beginAllocateToPool(device.index(), pool,
+                                        [stream](CUstream_st* other) { return other == stream; });
+  }
+  ~AllocatingToPool() { gpu_allocator().endAllocateToPool(device_.index(), pool_); }
+  AllocatingToPool(const AllocatingToPool&) = delete;
+  AllocatingToPool& operator=(const AllocatingToPool&) = delete;
+
+ private:
+  c10::Device device_;
+  c10::MempoolId_t pool_;
+};
+
+class CudaGraph final : public GpuGraph {
+ public:
+  explicit CudaGraph(c10::Device device) : device_(device) {
+    static std::atomic<c10::CaptureId_t> pools{1};
+    pool_ = {0, pools++};  // as LibTorch numbers those that are asked for
+  }
+  ~CudaGraph() override {
+    gpus().synchronizeStream(gpus().getStream(device_));  // it may still run
+    if (ready_ != nullptr) driver_call("cuGraphExecDestroy", ready_);
+    if (has_pool_) gpu_allocator().releasePool(device_.index(), pool_);
+  }
+  CudaGraph(const CudaGraph&) = delete;
+  CudaGraph& operator=(const CudaGraph&) = delete;
+
+  // Records on `stream`, which is the current one. Returns what went wrong, or "".
+  std::string record(const c10::Stream& stream, const std::function<at::Tensor()>& work, at::Tensor& later) {
+    void *const native = stream.native_handle(), *graph = nullptr;
+    std::string problem, problem_of_work;
+    {
+      const AllocatingToPool allocating(device_, pool_, native);
+      has_pool_ = true;
+      problem = problem_of(driver_call("cuStreamBeginCapture_v2", native, kOnlyThisThread), "recording");
+      if (!problem.empty()) return problem;
+      try {
+        later = work();
+      } catch (const std::exception& error) {
+        problem_of_work = error.what();
+      }
+      problem = problem_of(driver_call("cuStreamEndCapture", native, &graph), "end of a recording");
+    }
+    if (!problem_of_work.empty()) problem = problem_of_work;
+    if (problem.empty())
+      problem =
+          problem_of(driver_call("cuGraphInstantiateWithFlags", &ready_, graph, 0ULL), "a recorded graph");
+    if (graph != nullptr) driver_call("cuGraphDestroy", graph);
+    if (!problem.empty()) later = at::Tensor();
+    return problem;
+  }
+
+  void start() const override {
+    const int code = driver_call("cuGraphLaunch", ready_, gpus().getStream(device_).native_handle());
+    if (code != 0)
+      throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, code, problem_of(code, "starting a graph"));
+  }
+
+ private:
+  c10::Device device_;
+  c10::MempoolId_t pool_;
+  bool has_pool_ = false;
+  void* ready_ = nullptr;
+};
+
+// `later` begins when `first` has done the work that it has so far.
+void let_wait(const c10::Stream& later, const c10::Stream& first) {
+  c10::Event event(c10::kCUDA);
+  event.record(first);
+  event.block(later);
+}
+
+}  // namespace
+
+RecordedWork record_work(c10::Device device, const std::function<at::Tensor()>& work) {
+  if (!device.is_cuda()) return recorder_for_cpu()(work);
+  const c10::Stream main = gpus().getStream(device), own = recording_stream(device);
+  RecordedWork recorded;
+  auto graph = std::make_unique<CudaGraph>(device);
+  let_wait(own, main);
+  {
+    const c10::StreamGuard on_own(own);
+    recorded.now = work();
+    recorded.problem = graph->record(own, work, recorded.later);
+  }
+  let_wait(main, own);
+  if (recorded.problem.empty()) recorded.graph = std::move(graph);
+  return recorded;
+}
+
+bool records_work(c10::Device device) {
+  if (device.is_cpu()) return static_cast<bool>(recorder_for_cpu());
+  static const bool wanted = [] {
+    const char* const value = std::getenv("TRAINER_GRAPHS");
+    return value != nullptr && std::string_view(value) == "on";
+  }();
+  return wanted && device.is_cuda();
+}
+
+void set_recorder_for_cpu(RecorderForTests recorder) { recorder_for_cpu() = std::move(recorder); }
+
+}  // namespace trainer
