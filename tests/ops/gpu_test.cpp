@@ -10,6 +10,7 @@
 #include "ops/activation.h"
 #include "ops/add_norm.h"
 #include "ops/attention_weights.h"
+#include "ops/cached_attention_cases.h"
 #include "ops/dropout.h"
 #include "ops/fp8.h"
 #include "ops/kernels.h"
@@ -63,6 +64,19 @@ TEST_P(OnAGpu, Fp8IsWidenedToTheCpusBits) {
   gpu.scales = on_gpu(cpu.scales);
   const at::ScalarType type = std::get<0>(GetParam());
   EXPECT_TRUE(widen_fp8(gpu, 3, 290, type).cpu().equal(widen_fp8(cpu, 3, 290, type)));
+}
+
+TEST_P(OnAGpu, AttentionToCachedKeysIsTheCpus) {
+  const Cached c =
+      scattered(random_, 8, 2, std::min<int64_t>(cols(), 512), std::get<0>(GetParam()), {1, 130, 40, 300});
+  for (const CachedScores& how :
+       {CachedScores{.scale = 0.1}, {.scale = 0.1, .soft_cap = 5.0, .window = 50}}) {
+    const CachedKeys keys{on_gpu(c.k), on_gpu(c.v), on_gpu(c.table)};
+    near(cached_attention(on_gpu(c.q), {on_gpu(c.added.k), on_gpu(c.added.v)}, keys, how),
+         cached_attention(c.q, c.added, c.keys(), how));
+    EXPECT_TRUE(keys.k.cpu().equal(c.k));
+    EXPECT_TRUE(keys.v.cpu().equal(c.v));
+  }
 }
 
 TEST_P(OnAGpu, SumsWithTheirNormsAreTheCpus) {
