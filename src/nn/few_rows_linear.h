@@ -1,4 +1,5 @@
-// Linear layers on the few rows of a generation's step, by gemm/few_rows.h.
+// Linear layers on the few rows of a generation's step: on the CPU by gemm/few_rows.h; on a GPU those whose
+// weights are in NF4 or FP8, by ops/coded_product.h.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +18,8 @@ bool are_few_rows(const std::vector<int64_t>& lengths);
 // Returns whether few_rows_linear() takes x [rows, in_features] and these layers.
 bool can_take_few_rows(const at::Tensor& x, const std::vector<Projection>& projections);
 
-// As linear_group(), without gradients and dropout. A weight that is not kept as a matrix is made by panels,
-// which each thread multiplies while they are in its cache.
+// As linear_group(), without gradients and dropout. On the CPU a weight that is not kept as a matrix is made
+// by panels, which each thread multiplies while they are in its cache.
 std::vector<at::Tensor> few_rows_linear(const at::Tensor& x, const std::vector<Projection>& projections);
 
 // Returns x w^T for such an x and a weight; undefined if it is not taken.

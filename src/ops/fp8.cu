@@ -1,20 +1,11 @@
 // FP8 to numbers (src/ops/fp8.h). Open: Element, kWidth.
-#include "device/prelude.cuh"
+#include "ops/fp8.cuh"
 
 // The scales of a matrix, row by row of its blocks.
 struct Fp8Scales {
   const float* scales;
   long long columns, block_rows, block_columns, scales_a_row;
 };
-
-// CUDA's own conversion is in a header that NVRTC may lack, and differs in nothing.
-DEVICE float fp8_value(unsigned char code) {
-  const unsigned size = code & 127u;
-  float value = __uint_as_float((size << 20) + (120u << 23));
-  if (size < 8) value = static_cast<float>(static_cast<int>(size)) * 0.001953125f;  // steps of 2^-9
-  if (size == 127) value = __uint_as_float(0x7fc00000u);
-  return code < 128 ? value : -value;
-}
 
 // A thread makes kWidth values, which are in one row of one block; count: number of such pieces.
 KERNEL widen_fp8(const unsigned char* codes, Fp8Scales of, long long first_row, Element* out,

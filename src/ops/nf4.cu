@@ -1,5 +1,5 @@
 // NF4 to numbers (src/ops/nf4.h). Open: Element, kWidth.
-#include "device/prelude.cuh"
+#include "ops/nf4.cuh"
 
 // The values of the 4-bit codes and, with double quantisation, of the 8-bit codes of the scales.
 struct Nf4Maps {
@@ -21,9 +21,8 @@ KERNEL dequantise(const unsigned char* codes, const void* scales, const float* n
   const long long at = first + i * kWidth, block = at / 64;
   float scale;
   if (nested_scales != nullptr) {
-    const float product =
-        __fmul_rn(maps.scales[static_cast<const unsigned char*>(scales)[block]], nested_scales[block / 256]);
-    scale = __fadd_rn(product, offset);
+    const float of_code = maps.scales[static_cast<const unsigned char*>(scales)[block]];
+    scale = nested_scale(of_code, nested_scales[block / 256], offset);
   } else {
     scale = static_cast<const float*>(scales)[block];
   }

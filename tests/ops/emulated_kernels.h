@@ -8,8 +8,10 @@
 
 // clang-format off
 // after what makes C++ of CUDA, and before the namespaces
+#include "ops/fp8.cuh"
 #include "ops/gated_delta.cuh"
 #include "ops/mask.cuh"
+#include "ops/nf4.cuh"
 #include "ops/norm.cuh"
 #include "ops/run_table.cuh"
 #include "ops/t5_attention.cuh"

@@ -5,6 +5,7 @@
 #include "ops/attention_heads.cu"
 #include "ops/attention_weights.cu"
 #include "ops/causal_conv.cu"
+#include "ops/coded_product.cu"
 #include "ops/dropout.cu"
 #include "ops/embedding_noise.cu"
 #include "ops/fp8.cu"
@@ -46,6 +47,9 @@ inline void add_to(trainer::emulated::Gpu& gpu, const std::string& definitions) 
   gpu.add("causal_conv.cu", definitions, "convolve", Callable<convolve>::call);
   gpu.add("causal_conv.cu", definitions, "convolve_backward", Callable<convolve_backward>::call);
   gpu.add("causal_conv.cu", definitions, "sum_weight_parts", Callable<sum_weight_parts>::call);
+  gpu.add("coded_product.cu", definitions, "multiply_nf4", Callable<multiply_nf4>::call);
+  gpu.add("coded_product.cu", definitions, "multiply_fp8", Callable<multiply_fp8>::call);
+  gpu.add("coded_product.cu", definitions, "sum_parts", Callable<sum_parts>::call);
   gpu.add("dropout.cu", definitions, "drop", Callable<drop>::call);
   gpu.add("embedding_noise.cu", definitions, "noise", Callable<noise>::call);
   gpu.add("attention_heads.cu", definitions, "move_heads", Callable<move_heads>::call);
