@@ -59,7 +59,8 @@ std::vector<at::Tensor> coded_linear(const at::Tensor& x, const std::vector<Proj
   for (size_t i = 0; i < projections.size(); i++) {
     const Projection& p = projections[i];
     if (!p.a.defined()) continue;
-    add_product(out[i], x.mm(p.a.to(x.scalar_type()).t()), p.b.to(x.scalar_type()).t(), p.scale);
+    const at::Tensor low = x.mm(p.a.to(x.scalar_type()).t());
+    add_product(out[i], low, p.b.to(x.scalar_type()).t(), p.scale);
     if (p.bias) out[i].add_(*p.bias);
   }
   return out;
