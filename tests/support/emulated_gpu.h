@@ -13,9 +13,11 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <setjmp.h>
 #include <stdexcept>
 #include <string>
 #include <ucontext.h>
+#include <utility>
 #include <vector>
 
 #include "device/kernels.h"
@@ -27,18 +29,18 @@ inline Dim threadIdx, blockIdx, blockDim, gridDim;
 
 namespace trainer::emulated {
 
-// The threads of one block.
+// The threads of one block. They stay where they ended for the next block.
 class Block {
  public:
   explicit Block(unsigned threads) : threads_(threads) {
     for (Thread& thread : threads_) thread.stack = std::make_unique_for_overwrite<char[]>(kStack);
   }
 
-  // Runs `body` as every thread of one block.
+  // Runs `body` as every thread of one block. If it throws, the block cannot be used again.
   void run(const std::function<void()>& body, bool reversed) {
     body_ = &body;
     current_block() = this;
-    for (Thread& thread : threads_) prepare(thread, scheduler_);
+    for (Thread& thread : threads_) thread.state = State::ready;
     const size_t warps = (threads_.size() + 31) / 32;
     while (!all_done()) {
       bool moved = false;
@@ -71,33 +73,62 @@ class Block {
  private:
   static constexpr size_t kStack = 64 << 10;
   enum class State { ready, at_warp_barrier, at_block_barrier, done };
+
+  // Where the code of a thread, or of the scheduler, goes on.
+  class Place {
+   public:
+    // Goes on at `to`, until somebody goes on here. _setjmp() asks nothing of the system, as swapcontext()
+    // does for the mask of signals.
+    [[gnu::noinline]] void leave_for(Place& to) {
+#ifdef __SANITIZE_ADDRESS__  // which knows swapcontext()
+      swapcontext(&context_, &to.context_);
+#else
+      if (_setjmp(jump_) != 0) return;
+      if (std::exchange(to.is_new_, false)) setcontext(&to.context_);
+      _longjmp(to.jump_, 1);
+#endif
+    }
+    // Goes on in `function` on this stack, when somebody leaves for here. A function of its own, as
+    // getcontext() returns twice.
+    [[gnu::noinline]] void begin_in(void (*function)(), char* stack) {
+      getcontext(&context_);
+      context_.uc_stack.ss_sp = stack;
+      context_.uc_stack.ss_size = kStack;
+      makecontext(&context_, function, 0);
+      is_new_ = true;
+    }
+
+   private:
+    ucontext_t context_{};
+    jmp_buf jump_{};
+    bool is_new_ = false;
+  };
+
   struct Thread {
-    ucontext_t context{};
+    Place place;
     std::unique_ptr<char[]> stack;
     State state = State::done;
+    bool has_begun = false;
     const void* given = nullptr;
   };
 
-  // A function of its own, as getcontext() returns twice.
-  [[gnu::noinline]] static void prepare(Thread& thread, ucontext_t& then) {
-    getcontext(&thread.context);
-    thread.context.uc_stack.ss_sp = thread.stack.get();
-    thread.context.uc_stack.ss_size = kStack;
-    thread.context.uc_link = &then;
-    makecontext(&thread.context, &Block::enter, 0);
-    thread.state = State::ready;
-  }
-
-  static void enter() {
-    Block* block = current_block();
-    (*block->body_)();
-    block->threads_[block->running_].state = State::done;
+  static void work() {
+    for (;;) {
+      Block* block = current_block();
+      (*block->body_)();
+      block->wait(State::done);
+    }
   }
 
   void wait(State state) {
-    const size_t self = running_;
-    threads_[self].state = state;
-    swapcontext(&threads_[self].context, &scheduler_);
+    Thread& self = threads_[running_];
+    self.state = state;
+    self.place.leave_for(scheduler_);
+  }
+
+  void resume(Thread& thread) {
+    if (!std::exchange(thread.has_begun, true)) thread.place.begin_in(&Block::work, thread.stack.get());
+    scheduler_.leave_for(thread.place);
   }
 
   bool all_at(size_t first, size_t last, State state) const {
@@ -118,7 +149,7 @@ class Block {
         if (threads_[running_].state != State::ready) continue;
         threadIdx.x = static_cast<unsigned>(running_);
         again = true;
-        swapcontext(&scheduler_, &threads_[running_].context);
+        resume(threads_[running_]);
       }
       if (all_at(first, last, State::at_warp_barrier)) {
         go_on(first, last);
@@ -133,9 +164,33 @@ class Block {
   }
 
   std::vector<Thread> threads_;
-  ucontext_t scheduler_{};
+  Place scheduler_;
   const std::function<void()>* body_ = nullptr;
   size_t running_ = 0;
+};
+
+// The block with so many threads, which all launches use.
+class UsedBlock {
+ public:
+  explicit UsedBlock(unsigned threads) : threads_(threads) {
+    std::unique_ptr<Block>& block = all()[threads];
+    if (block == nullptr) block = std::make_unique<Block>(threads);
+  }
+  ~UsedBlock() {
+    if (!done_) all().erase(threads_);
+  }
+  UsedBlock(const UsedBlock&) = delete;
+  UsedBlock& operator=(const UsedBlock&) = delete;
+  Block& block() const { return *all().at(threads_); }
+  void done() { done_ = true; }
+
+ private:
+  static std::map<unsigned, std::unique_ptr<Block>>& all() {
+    static std::map<unsigned, std::unique_ptr<Block>> blocks;
+    return blocks;
+  }
+  unsigned threads_;
+  bool done_ = false;
 };
 
 using Call = void (*)(std::span<const KernelArgument>);
@@ -184,11 +239,12 @@ class File : public Kernels {
     shared_of_launch().assign(static_cast<size_t>(grid.shared), std::byte{0xff});  // NaN
     blockDim.x = static_cast<unsigned>(grid.threads);
     gridDim = {static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y), 1};
-    Block block(blockDim.x);
+    UsedBlock used(blockDim.x);
     const std::function<void()> body = [&] { call(arguments); };
     for (blockIdx.y = 0; blockIdx.y < gridDim.y; blockIdx.y++) {
-      for (blockIdx.x = 0; blockIdx.x < gridDim.x; blockIdx.x++) block.run(body, blockIdx.x % 2 == 1);
+      for (blockIdx.x = 0; blockIdx.x < gridDim.x; blockIdx.x++) used.block().run(body, blockIdx.x % 2 == 1);
     }
+    used.done();
   }
 
  private:
