@@ -26,6 +26,11 @@ void append_observed(std::vector<c10::IValue>& values, const T& value) {
     values.emplace_back(value);
   }
 }
+template <class T>
+requires requires(const T& value) { value.tensors(); }
+void append_observed(std::vector<c10::IValue>& values, const std::vector<T>& list) {
+  for (const T& value : list) append_observed(values, value);
+}
 template <class... T>
 void append_observed(std::vector<c10::IValue>& values, const std::tuple<T...>& parts) {
   std::apply([&](const T&... part) { (append_observed(values, part), ...); }, parts);

@@ -210,6 +210,13 @@ constexpr Op kCodedProducts{"trainer::coded_products", coded_products_cpu, coded
 
 }  // namespace
 
+std::vector<at::Tensor> CodedWeight::tensors() const {
+  if (fp8 != nullptr) return fp8->tensors();
+  std::vector<at::Tensor> tensors{nf4->codes, nf4->scales};
+  if (nf4->double_quantised()) tensors.push_back(nf4->nested_scales);
+  return tensors;
+}
+
 bool can_multiply_codes(const at::Tensor& x) {
   const bool taken = x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16;
   return taken && x.dim() == 2 && x.size(0) <= kMostRows && !at::GradMode::is_enabled() &&

@@ -35,20 +35,20 @@ struct Nf4Values {
 struct Nf4Codes {
   static constexpr int kPiece = 32;  // codes in 16 bytes
 
-  DEVICE float scale(long long block) const {
+  DEVICE float scale(unsigned long long block) const {
     if (nested_scales == nullptr) return static_cast<const float*>(scales)[block];
     const float of_code = scale_map[static_cast<const unsigned char*>(scales)[block]];
     return nested_scale(of_code, nested_scales[block / 256], offset);
   }
-  DEVICE Piece piece(long long output, int input, int inputs) const {
-    const long long at = output * inputs + input;
+  DEVICE Piece piece(int output, int input, int inputs) const {
+    const unsigned long long at = static_cast<unsigned long long>(output) * inputs + input;
     return {load<4>(reinterpret_cast<const unsigned*>(codes + at / 2)), scale(at / 64)};
   }
   static DEVICE float value(const Piece& piece, int i, const float* values) {
     return values[piece.codes.at[i / 8] >> (i / 2 % 4 * 8 + (i % 2 == 0 ? 4 : 0)) & 15u] * piece.scale;
   }
-  DEVICE float value_at(long long output, int input, int inputs, const float* values) const {
-    const long long at = output * inputs + input;
+  DEVICE float value_at(int output, int input, int inputs, const float* values) const {
+    const unsigned long long at = static_cast<unsigned long long>(output) * inputs + input;
     return values[codes[at / 2] >> (at % 2 == 0 ? 4 : 0) & 15] * scale(at / 64);
   }
 
@@ -61,18 +61,19 @@ struct Nf4Codes {
 struct Fp8Codes {
   static constexpr int kPiece = 16;
 
-  DEVICE float scale(long long output, int input) const {
-    return scales[output / block_rows * scales_a_row + input / block_columns];
+  DEVICE float scale(int output, int input) const {
+    const int column = scales_a_row == 1 ? 0 : input / block_columns;
+    return scales[static_cast<long long>(output / block_rows) * scales_a_row + column];
   }
-  DEVICE Piece piece(long long output, int input, int inputs) const {
-    const unsigned char* from = codes + output * inputs + input;
+  DEVICE Piece piece(int output, int input, int inputs) const {
+    const unsigned char* from = codes + static_cast<long long>(output) * inputs + input;
     return {load<4>(reinterpret_cast<const unsigned*>(from)), scale(output, input)};
   }
   static DEVICE float value(const Piece& piece, int i, const float*) {
     return fp8_value(piece.codes.at[i / 4] >> i % 4 * 8 & 255u) * piece.scale;
   }
-  DEVICE float value_at(long long output, int input, int inputs, const float*) const {
-    return fp8_value(codes[output * inputs + input]) * scale(output, input);
+  DEVICE float value_at(int output, int input, int inputs, const float*) const {
+    return fp8_value(codes[static_cast<long long>(output) * inputs + input]) * scale(output, input);
   }
 
   const unsigned char* codes;
@@ -106,8 +107,7 @@ struct FewRows {
 // The two outputs whose sums a thread adds to, and the inputs at which its warp begins and by which it goes
 // on.
 struct Share {
-  long long upper, lower;
-  int first, step;
+  int upper, lower, first, step;
 };
 
 // sums[n] are those of mma.cuh for the rows 8 n to 8 n + 7 of x, which are columns there. The inputs may be

@@ -22,6 +22,7 @@ struct CodedWeight {
 
   const std::vector<int64_t>& shape() const { return nf4 != nullptr ? nf4->shape : fp8->shape; }
   const at::Tensor& codes() const { return nf4 != nullptr ? nf4->codes : fp8->codes; }
+  std::vector<at::Tensor> tensors() const;  // without the bias
 };
 
 // Returns whether coded_products() is quicker for x than widening weights: on a GPU, for up to 32 rows in

@@ -2,6 +2,7 @@
 #include "support/gpu.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
 #include "trainer/device/device.h"
@@ -11,6 +12,7 @@
 #include "ops/add_norm.h"
 #include "ops/attention_weights.h"
 #include "ops/cached_attention_cases.h"
+#include "ops/coded_product.h"
 #include "ops/dropout.h"
 #include "ops/fp8.h"
 #include "ops/kernels.h"
@@ -55,6 +57,25 @@ TEST_P(OnAGpu, RmsNormIsTheCpus) {
   near(gw2, gw);
   EXPECT_TRUE(
       gw2.equal(std::get<1>(rms_norm_backward(on_gpu(g), on_gpu(x), on_gpu(weight), rstd2, true, true))));
+}
+
+// By whole pieces of codes and, for the odd sizes, one by one; a row alone has its bits.
+TEST_P(OnAGpu, WeightsAreMultipliedAsTheyAreStored) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor x = normal({19, cols()}), values = random_.normal({300, cols()});
+  Nf4Tensor nf4 = quantise_nf4("w", values, cols() % 2 == 0), nf4_there = nf4;
+  for (at::Tensor* part : {&nf4_there.codes, &nf4_there.scales, &nf4_there.nested_scales})
+    *part = on_gpu(*part);
+  Fp8Tensor fp8 = quantise_fp8("w", values), fp8_there = fp8;
+  for (at::Tensor* part : {&fp8_there.codes, &fp8_there.scales}) *part = on_gpu(*part);
+  const std::vector<CodedWeight> there{{.nf4 = &nf4_there}, {.fp8 = &fp8_there}};
+  const std::vector<at::Tensor> cpu = coded_products(x, {{.nf4 = &nf4}, {.fp8 = &fp8}}),
+                                gpu = coded_products(on_gpu(x), there),
+                                one = coded_products(on_gpu(x.narrow(0, 13, 1)), there);
+  for (size_t i = 0; i < cpu.size(); i++) {
+    near(gpu[i], cpu[i]);
+    EXPECT_TRUE(one[i].equal(gpu[i].narrow(0, 13, 1)));
+  }
 }
 
 TEST_P(OnAGpu, Fp8IsWidenedToTheCpusBits) {
