@@ -27,11 +27,12 @@ constexpr int kOutOfMemory = 2;
 constexpr int kMaxDynamicSharedSize = 8;        // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 constexpr int64_t kSharedByDefault = 48 << 10;  // more has to be asked for
 
-// The driver's functions, looked up once: a launch needs four of them.
+// The driver's functions, looked up once: a launch needs two of them.
 struct Driver {
   int (*error_name)(int, const char**) = cuda_library().find<int(int, const char**)>("cuGetErrorName");
   int (*device)(int*, int) = cuda_library().find<int(int*, int)>("cuDeviceGet");
   int (*retain)(void**, int) = cuda_library().find<int(void**, int)>("cuDevicePrimaryCtxRetain");
+  int (*current)(void**) = cuda_library().find<int(void**)>("cuCtxGetCurrent");
   int (*push)(void*) = cuda_library().find<int(void*)>("cuCtxPushCurrent_v2");
   int (*pop)(void**) = cuda_library().find<int(void**)>("cuCtxPopCurrent_v2");
   int (*load)(void**, const void*) = cuda_library().find<int(void**, const void*)>("cuModuleLoadData");
@@ -64,16 +65,26 @@ void check(int code, const char* what) {
   throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, code, message);
 }
 
-// While it lives, makes a context the current one of this thread.
+// While it lives, a context is the current one of this thread. LibTorch has mostly made it that already: its
+// CUDA runtime works in the primary context, too.
 class CurrentContext {
  public:
-  explicit CurrentContext(void* context) { check(driver_call(driver().push, context), "context"); }
+  explicit CurrentContext(void* context) {
+    void* current = nullptr;
+    if (driver_call(driver().current, &current) == 0 && current == context) return;
+    check(driver_call(driver().push, context), "context");
+    pushed_ = true;
+  }
   ~CurrentContext() {
+    if (!pushed_) return;
     void* popped = nullptr;
     driver_call(driver().pop, &popped);
   }
   CurrentContext(const CurrentContext&) = delete;
   CurrentContext& operator=(const CurrentContext&) = delete;
+
+ private:
+  bool pushed_ = false;
 };
 
 // Kernels on a device's primary context, which LibTorch uses too. Neither it nor the module is ever released.

@@ -59,27 +59,27 @@ std::vector<at::Tensor> Linear::forward_together(const std::vector<const Linear*
                                                  const LayerInput& in, const at::Tensor& row_keys,
                                                  const ForwardContext& context) {
   const at::Tensor& x = in.x;
-  LayerInput rows = in;
-  rows.x = x.reshape({-1, x.size(-1)});
   std::vector<Projection> projections;
   for (const Linear* layer : layers) {
     if (!layer->is_dora()) projections.push_back(layer->projection(x, context));
   }
+  at::Tensor rows;
+  if (context.few_rows || projections.size() < layers.size()) rows = x.reshape({-1, x.size(-1)});
   std::vector<at::Tensor> together, out;
   if (!projections.empty()) {
-    together = context.few_rows && can_take_few_rows(rows.x, projections)
-                   ? few_rows_linear(rows.x, projections)
-                   : linear_group(rows, row_keys, projections, type_of_products(x, context), context.packs);
+    together = context.few_rows && can_take_few_rows(rows, projections)
+                   ? few_rows_linear(rows, projections)
+                   : linear_group(in, row_keys, projections, type_of_products(x, context), context.packs);
   }
   auto next = together.begin();
   std::vector<int64_t> shape = x.sizes().vec();
   for (const Linear* layer : layers) {
-    at::Tensor y = layer->is_dora() ? layer->dora_forward(rows.x, row_keys, context) : *next++;
+    at::Tensor y = layer->is_dora() ? layer->dora_forward(rows, row_keys, context) : *next++;
     if (layer->lora && layer->lora->b.bias) {
       y = y + layer->lora->b.bias->as(x.scalar_type()) * layer->lora->options.scale;
     }
-    shape.back() = y.size(1);
-    out.push_back(y.view(shape));
+    shape.back() = y.size(-1);
+    out.push_back(y.dim() == x.dim() ? y : y.view(shape));
   }
   return out;
 }

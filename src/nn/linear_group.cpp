@@ -286,11 +286,11 @@ bool adds_to_gradient(const at::Tensor& leaf, at::ScalarType type) {
          torch::autograd::impl::post_acc_grad_hooks(leaf) == nullptr;
 }
 
-std::vector<at::Tensor> linear_group(const LayerInput& in, const at::Tensor& row_keys,
-                                     const std::vector<Projection>& projections, at::ScalarType type,
-                                     const std::shared_ptr<AdapterPacks>& packs) {
+// x [rows, in] -> [rows, out]
+static std::vector<at::Tensor> group_of_rows(const LayerInput& in, const at::Tensor& row_keys,
+                                             const std::vector<Projection>& projections,
+                                             at::ScalarType type) {
   const at::Tensor& x = in.x;
-  if (can_pack(x, projections, type)) return packed_linear_group(in, row_keys, projections, packs);
   if (std::vector<at::Tensor> out = answers_together(x, projections); !out.empty()) return out;
   variable_list parameters;
   auto layout = c10::make_intrusive<Layout>();
@@ -320,6 +320,22 @@ std::vector<at::Tensor> linear_group(const LayerInput& in, const at::Tensor& row
   layout->input = RestoredInput(in, projections);
   layout->parameters = static_cast<int>(parameters.size());
   return LinearGroup::apply(x, row_keys, at::TensorList(parameters), layout);
+}
+
+std::vector<at::Tensor> linear_group(const LayerInput& in, const at::Tensor& row_keys,
+                                     const std::vector<Projection>& projections, at::ScalarType type,
+                                     const std::shared_ptr<AdapterPacks>& packs) {
+  if (can_pack(in.x, projections, type)) return packed_linear_group(in, row_keys, projections, packs);
+  LayerInput rows = in;
+  rows.x = in.x.reshape({-1, in.x.size(-1)});
+  std::vector<at::Tensor> out = group_of_rows(rows, row_keys, projections, type);
+  if (in.x.dim() == 2) return out;
+  std::vector<int64_t> shape = in.x.sizes().vec();
+  for (at::Tensor& y : out) {
+    shape.back() = y.size(1);
+    y = y.view(shape);
+  }
+  return out;
 }
 
 }  // namespace trainer

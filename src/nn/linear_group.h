@@ -28,11 +28,11 @@ struct Projection {
 // for autograd to add.
 bool adds_to_gradient(const at::Tensor& leaf, at::ScalarType type);
 
-// Takes x [rows, in] and row_keys [rows]; returns [rows, out] in x's type for each projection. Kept for
-// backward: x, once, or what makes it again, if a trained tensor's gradient needs it; x A^T of width r for
-// each adapter; of a weight, the tensors that hold it, never a converted copy. The dropped-out copy of x is
-// computed again from its key. The gradients that reach x through the projections are summed before rounding.
-// No gradient is computed for frozen tensors.
+// Takes x [..., in] and row_keys, one for each row of x; returns [..., out] in x's type for each projection.
+// Kept for backward: x, once, or what makes it again, if a trained tensor's gradient needs it; x A^T of width
+// r for each adapter; of a weight, the tensors that hold it, never a converted copy. The dropped-out copy of
+// x is computed again from its key. The gradients that reach x through the projections are summed before
+// rounding. No gradient is computed for frozen tensors.
 //
 // Outside of training a GPU gives the results of weights that lie below each other as columns of one matrix.
 //

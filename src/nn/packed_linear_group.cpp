@@ -11,6 +11,7 @@
 #include "ops/dropout.h"
 #include "ops/matmul.h"
 #include "ops/packed_adapters.h"
+#include "ops/plain_view.h"
 #include "weights/weight_products.h"
 
 namespace trainer {
@@ -82,9 +83,11 @@ void product_into(at::Tensor out, const at::Tensor& x, const at::Tensor& y, doub
 }
 
 struct PackedLinearGroup : torch::autograd::Function<PackedLinearGroup> {
-  static variable_list forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& row_keys,
+  // Takes x [..., in] and gives [..., out] as they are, so that no view around it is autograd's business.
+  static variable_list forward(AutogradContext* ctx, const at::Tensor& input, const at::Tensor& row_keys,
                                at::TensorList parameters, const c10::intrusive_ptr<Settings>& settings) {
     const at::AutoDispatchBelowADInplaceOrView plain;  // the outputs are not views to autograd
+    const at::Tensor x = as_matrix(input);
     const variable_list list = parameters.vec();
     const size_t layers = settings->layers.size();
     const PackedAdapters packed = pack(list, layers, x, settings->packs.get());
@@ -92,16 +95,16 @@ struct PackedLinearGroup : torch::autograd::Function<PackedLinearGroup> {
     if (settings->drops()) {
       for (size_t i = 0; i < layers; i++) {
         if (!packed.has(i)) continue;
-        product_into(packed.ranks_of(low, i), settings->input(i, x, row_keys), packed.a_of(i).t(),
-                     settings->scale);
+        product_into(packed.ranks_of(low, i), settings->input(i, x, row_keys),
+                     plain_transposed(packed.a_of(i)), settings->scale);
       }
     } else {
-      product_into(low, x, packed.a.t(), settings->scale);
+      product_into(low, x, plain_transposed(packed.a), settings->scale);
     }
     // The large products add to B's: they hide the reading, which would take as long as B's product itself.
-    const at::Tensor all = low.mm(packed.b.t());
+    const at::Tensor all = low.mm(plain_transposed(packed.b));
     const at::Tensor together = all_weights(*settings, list, x.scalar_type());
-    if (together.defined()) at::Tensor(all).addmm_(x, together.t());
+    if (together.defined()) at::Tensor(all).addmm_(x, plain_transposed(together));
     variable_list out;
     for (size_t i = 0; i < layers; i++) {
       at::Tensor y = out.emplace_back(packed.outputs_of(all, i));
@@ -111,22 +114,32 @@ struct PackedLinearGroup : torch::autograd::Function<PackedLinearGroup> {
       const int64_t bias = settings->layers[i].bias;
       if (bias >= 0) out[i].add_(list[static_cast<size_t>(bias)]);
     }
+    for (at::Tensor& y : out) y = as_rows_of(y, input.sizes());
     const bool kept = AdapterPacks::are_small(packed, x);
     variable_list saved{row_keys, low, kept ? packed.a : at::Tensor(), kept ? packed.b : at::Tensor()};
     saved.insert(saved.end(), list.begin(), list.end());
-    settings->x.save(x, saved);
+    settings->x.save(input, saved);
     ctx->save_for_backward(saved);
     ctx->saved_data["settings"] = c10::IValue::make_capsule(settings);
     return out;
   }
 
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+  static variable_list backward(AutogradContext* ctx, variable_list& given) {
+    std::vector<int64_t> shape;
+    variable_list grads;
+    for (const at::Tensor& grad : given) {
+      if (grad.defined()) shape = grad.sizes().vec();
+      grads.push_back(grad.defined() ? as_matrix(grad) : grad);
+    }
+    given.clear();
     const variable_list saved = ctx->get_saved_variables();
     const auto settings =
         c10::static_intrusive_pointer_cast<Settings>(ctx->saved_data["settings"].toCapsule());
     const auto first = saved.begin() + kSavedFirst;
     Pass pass{ctx, *settings, saved, saved[0], saved[1], {first, first + settings->parameters}};
-    return pass.run(grads, packed_before(saved, pass.parameters, grads.size()));
+    variable_list out = pass.run(grads, packed_before(saved, pass.parameters, grads.size()));
+    if (out[0].defined()) out[0] = as_rows_of(out[0], shape);
+    return out;
   }
 
  private:
@@ -200,7 +213,8 @@ struct PackedLinearGroup : torch::autograd::Function<PackedLinearGroup> {
     void through_b(size_t i, const at::Tensor& gy, const PackedAdapters& packed, const at::Tensor& g_low,
                    bool is_there) {
       if (!is_there) product_into(packed.ranks_of(g_low, i), gy, packed.b_of(i), settings.scale);
-      if (needs(i * kEach + kB)) put(i * kEach + kB, product_in_fp32(gy.t(), packed.ranks_of(low, i)));
+      if (needs(i * kEach + kB))
+        put(i * kEach + kB, product_in_fp32(plain_transposed(gy), packed.ranks_of(low, i)));
     }
 
     // Returns x if the gradient of an A needs it. It lives no longer than these gradients take.
@@ -212,10 +226,10 @@ struct PackedLinearGroup : torch::autograd::Function<PackedLinearGroup> {
 
     void through_a(const PackedAdapters& packed, const at::Tensor& g_low) {
       if (const at::Tensor x = input(); x.defined()) {
-        const at::Tensor ga = product_in_fp32(g_low.t(), x);
+        const at::Tensor ga = product_in_fp32(plain_transposed(g_low), x);
         for (size_t i = 0; i < settings.layers.size(); i++) {
           if (needs(i * kEach + kA))
-            put(i * kEach + kA, ga.narrow(0, packed.first_rank[i], packed.a_of(i).size(0)));
+            put(i * kEach + kA, plain_rows(ga, packed.first_rank[i], packed.rank(i)));
         }
       }
       if (ctx->needs_input_grad(0)) times_into(gx, g_low, packed.a);
@@ -229,7 +243,7 @@ struct PackedLinearGroup : torch::autograd::Function<PackedLinearGroup> {
         if (!grads[i].defined() || !packed.has(i)) continue;
         const at::Tensor g = packed.ranks_of(g_low, i);
         if (needs(i * kEach + kA))
-          put(i * kEach + kA, product_in_fp32(g.t(), settings.input(i, x, row_keys)));
+          put(i * kEach + kA, product_in_fp32(plain_transposed(g), settings.input(i, x, row_keys)));
         if (!ctx->needs_input_grad(0)) continue;
         const at::Tensor part = settings.input(i, g.mm(packed.a_of(i)), row_keys);
         gx = gx.defined() ? gx.add_(part) : part;
@@ -257,7 +271,7 @@ at::Tensor joined(const std::vector<at::Tensor>& matrices, int64_t dim) {
   }
   // Rows follow each other without overlap.
   if (first.stride(1) != 1 || shape[1] > first.stride(0)) return {};
-  return first.as_strided(shape, first.strides(), first.storage_offset());
+  return plain_view(first, shape, first.strides(), first.storage_offset());
 }
 
 bool can_pack(const at::Tensor& x, const std::vector<Projection>& projections, at::ScalarType type) {
@@ -278,7 +292,7 @@ bool can_pack(const at::Tensor& x, const std::vector<Projection>& projections, a
 static std::pair<at::Tensor, at::Tensor> adapter_of(const Projection& p, const at::Tensor& x) {
   if (p.a.defined()) return {p.a, p.b};
   const at::TensorOptions options = x.options().dtype(at::kFloat).requires_grad(false);
-  return {at::empty({0, x.size(1)}, options), at::empty({p.weight.size(0), 0}, options)};
+  return {at::empty({0, x.size(-1)}, options), at::empty({p.weight.size(0), 0}, options)};
 }
 
 std::vector<at::Tensor> packed_linear_group(const LayerInput& x, const at::Tensor& row_keys,

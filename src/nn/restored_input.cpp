@@ -6,6 +6,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "nn/linear_group.h"
+#include "ops/plain_view.h"
 
 namespace trainer {
 
@@ -28,10 +29,10 @@ void RestoredInput::save(const at::Tensor& x, std::vector<at::Tensor>& saved) {
 at::Tensor RestoredInput::restore(const std::vector<at::Tensor>& saved) const {
   TORCH_CHECK(needed_, "a layer's input was not kept: no gradient needs it");
   const auto first = saved.begin() + static_cast<std::ptrdiff_t>(first_);
-  if (!make_) return *first;
+  if (!make_) return as_matrix(*first);
   const at::NoGradGuard no_grad;
   const at::Tensor x = make_({first, first + static_cast<std::ptrdiff_t>(count_)});
-  return x.reshape({-1, x.size(-1)});
+  return as_matrix(x);
 }
 
 }  // namespace trainer

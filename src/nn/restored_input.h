@@ -17,7 +17,7 @@ class RestoredInput {
   RestoredInput() = default;
   RestoredInput(const LayerInput& in, const std::vector<Projection>& projections);
 
-  // Appends to the tensors that a Function saves, once; x [rows, in].
+  // Appends to the tensors that a Function saves, once; x [..., in].
   void save(const at::Tensor& x, std::vector<at::Tensor>& saved);
   // Returns x [rows, in] from what the Function saved.
   at::Tensor restore(const std::vector<at::Tensor>& saved) const;

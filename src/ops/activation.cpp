@@ -12,6 +12,7 @@
 
 #include "device/op.h"
 #include "ops/kernels.h"
+#include "ops/plain_view.h"
 #include "ops/side_by_side.h"
 
 namespace trainer {
@@ -44,7 +45,7 @@ struct GatedRows {
 // x as a matrix of rows whose elements are next to each other; a view if x is, as a slice of columns is.
 at::Tensor as_rows(const at::Tensor& x) {
   if (x.dim() < 2 || x.stride(-1) != 1) return x.contiguous().view({-1, x.size(-1)});
-  return x.flatten(0, -2);
+  return as_matrix(x);
 }
 
 struct GatedInputs {

@@ -40,6 +40,10 @@ at::Tensor panels_transposed(const at::Tensor& x, int64_t n, int64_t step, const
 
 template <class Panel>
 void panels_into(at::Tensor& sum, const at::Tensor& x, int64_t n, int64_t step, const Panel& panel) {
+  if (step >= n) {
+    sum.defined() ? add_product(sum, x, panel(0, n)) : void(sum = product(x, panel(0, n)));
+    return;
+  }
   bool begun = sum.defined();
   for (int64_t row = 0; row < n; row += step) {
     const int64_t rows = std::min(step, n - row);
@@ -82,10 +86,8 @@ void times_into(at::Tensor& sum, const at::Tensor& x, const at::Tensor& w) {
   const at::ScalarType type = x.scalar_type();
   const bool as_it_is = w.scalar_type() == type || suits_builtin(x, w);
   const int64_t n = w.size(0), step = as_it_is ? n : panel_rows(n, w.size(1));
-  panels_into(sum, x, n, step, [&](int64_t first, int64_t rows) {
-    const at::Tensor part = w.narrow(0, first, rows);
-    return as_it_is ? part : part.to(type);
-  });
+  panels_into(sum, x, n, step,
+              [&](int64_t first, int64_t rows) { return as_it_is ? w : w.narrow(0, first, rows).to(type); });
 }
 
 at::Tensor product(const at::Tensor& x, const at::Tensor& y) {

@@ -9,6 +9,7 @@
 #include "data/upload.h"
 #include "device/observed.h"
 #include "ops/kernels.h"
+#include "ops/plain_view.h"
 
 namespace trainer {
 namespace {
@@ -21,7 +22,8 @@ struct AdapterTable {
 };
 
 at::Tensor part(const at::Tensor& x, int64_t dim, const std::vector<int64_t>& first, size_t i) {
-  return x.narrow(dim, first[i], first[i + 1] - first[i]);
+  const int64_t count = first[i + 1] - first[i];
+  return dim == 0 ? plain_rows(x, first[i], count) : plain_columns(x, first[i], count);
 }
 
 struct AdapterMatrix {
@@ -148,7 +150,7 @@ std::vector<PackedAdapters> pack_adapter_groups(const std::vector<AdapterGroup>&
     PackedAdapters& packed = all[i];
     const auto matrix = [&](int64_t first, int64_t rows, int64_t columns) {
       largest = std::max(largest, rows * columns);
-      return memory.narrow(0, first, rows * columns).view({rows, columns});
+      return plain_view(memory, {rows, columns}, {columns, 1}, first);
     };
     packed.a = matrix(places[i].first, packed.ranks(), groups[i].a[0].size(1));
     packed.b = matrix(places[i].second, packed.outputs(), packed.ranks());

@@ -21,8 +21,9 @@ struct PackedAdapters {
   at::Tensor outputs_of(const at::Tensor& y, size_t i) const;
   at::Tensor a_of(size_t i) const;
   at::Tensor b_of(size_t i) const;
+  int64_t rank(size_t i) const { return first_rank[i + 1] - first_rank[i]; }
   // Returns whether layer i has an adapter; one of rank 0 stands for none.
-  bool has(size_t i) const { return first_rank[i + 1] > first_rank[i]; }
+  bool has(size_t i) const { return rank(i) > 0; }
 };
 
 // At most this many layers are packed together.

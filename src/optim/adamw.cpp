@@ -49,7 +49,7 @@ std::vector<AdamwItem> AdamW::items(const Gradients& gradients, double learning_
     const State& state = states_[i];
     const AdamwUpdate update = adamw_update_of(parameter, config_, learning_rate, steps_ + 1, seed_);
     out.push_back(
-        {{parameter.value.detach(), gradient, state.exp_avg, state.exp_avg_sq, state.master}, update});
+        {{parameter.value.tensor_data(), gradient, state.exp_avg, state.exp_avg_sq, state.master}, update});
   }
   return out;
 }
