@@ -71,12 +71,10 @@ class T5Generation : public Generation {
     biased_ = rows_.room();
     for (size_t i = 0; i < caches_.size(); i++) {
       const auto& own = model_.decoder_.blocks[i]->self.part.relative_attention_bias;
-      const auto of_distances = [&] {
-        return own->bias(1, biased_, biased_ - 1, model_.dtype())
-            .select(2, 0)[0]
-            .flip(1)
-            .to(at::kFloat)
-            .contiguous();
+      const auto of_distances = [&] {  // those of the last query, its own key first
+        const at::Tensor of_keys = own->bias(1, biased_, biased_ - 1, model_.dtype()).select(2, 0)[0];
+        const at::Tensor back = at::arange(biased_ - 1, -1, -1, of_keys.options().dtype(at::kLong));
+        return of_keys.index_select(1, back).to(at::kFloat);
       };
       caches_[i].bias = own ? of_distances() : caches_[0].bias;
     }
