@@ -135,6 +135,7 @@ struct Call : at::ObserverContext {
   bool is_known = false;   // counts for all calls within it
   bool has_bytes = false;  // its bytes stand for those of all calls within it
   bool blocking_copy = false;
+  bool is_libtorchs = false;
   int64_t bytes = 0;  // of its inputs
   double operations = 0;
 };
@@ -162,6 +163,7 @@ std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction& function) {
   for (const c10::IValue& input : function.inputs()) call->bytes += bytes_of(input);
   if (is_delta_rule(name)) call->bytes += DeltaRule(name, function.inputs()).bytes();
   call->blocking_copy = is_blocking_copy(name, function.inputs());
+  call->is_libtorchs = name.starts_with("aten::");
   call->is_known = known(name) != nullptr;
   call->operations = operations_of(name, function.inputs());
   call->has_bytes = call->is_known || is_ours(name) || is_product(name);
@@ -180,10 +182,21 @@ int64_t launches_of(const at::RecordFunction& function, const Call& call, int64_
   return works && !call.has_calls_within ? 1 : 0;
 }
 
+void count_for_host(const at::RecordFunction& function, const Call& call) {
+  LaunchCounts& counts = current();
+  counts.nodes += call.name.starts_with("autograd::engine::evaluate_function") ? 1 : 0;
+  if (!call.is_libtorchs || within(&Call::is_libtorchs)) return;
+  const auto schema = function.operator_schema();
+  counts.views += schema && makes_a_view(*schema) ? 1 : 0;
+  counts.allocations += call.name.starts_with("aten::empty") ? 1 : 0;
+}
+
 void leave(const at::RecordFunction& function, at::ObserverContext* context) {
   const Call& call = *static_cast<Call*>(context);
   calls.pop_back();
-  if (counted == nullptr || within(&Call::is_known)) return;
+  if (counted == nullptr) return;
+  count_for_host(function, call);
+  if (within(&Call::is_known)) return;
   const std::string name = function.name();
   int64_t bytes = call.bytes;
   for (const c10::IValue& output : function.outputs()) bytes += bytes_of(output);
@@ -229,6 +242,9 @@ LaunchCounts& LaunchCounts::operator+=(const LaunchCounts& more) {
   others += more.others;
   attention += more.attention;
   blocking_copies += more.blocking_copies;
+  views += more.views;
+  allocations += more.allocations;
+  nodes += more.nodes;
   bytes += more.bytes;
   for (size_t i = 0; i < kCards.size(); i++) seconds[i] += more.seconds[i];
   for (const auto& [name, count] : more.by_name) by_name[name] += count;
@@ -247,6 +263,9 @@ LaunchCounts LaunchCounts::per_layer(const LaunchCounts& fewer, int64_t layers) 
   out.others = (others - fewer.others) / layers;
   out.attention = (attention - fewer.attention) / layers;
   out.blocking_copies = (blocking_copies - fewer.blocking_copies) / layers;
+  out.views = (views - fewer.views) / layers;
+  out.allocations = (allocations - fewer.allocations) / layers;
+  out.nodes = (nodes - fewer.nodes) / layers;
   out.bytes = (bytes - fewer.bytes) / layers;
   for (size_t i = 0; i < kCards.size(); i++)
     out.seconds[i] = (seconds[i] - fewer.seconds[i]) / static_cast<double>(layers);

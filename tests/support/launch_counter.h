@@ -31,9 +31,12 @@ struct OperatorCounts {
 // Numbers of launches. LibTorch's products are one each, although cuBLAS may take two for some shapes.
 struct LaunchCounts {
   int64_t products = 0;
-  int64_t others = 0;                           // kernels that are no products
-  int64_t attention = 0;                        // of them, in LibTorch's attention
-  int64_t blocking_copies = 0;                  // from the host, which the host waits for
+  int64_t others = 0;           // kernels that are no products
+  int64_t attention = 0;        // of them, in LibTorch's attention
+  int64_t blocking_copies = 0;  // from the host, which the host waits for
+  // Of the host alone: LibTorch's views and allocations outside of its other operators, and the nodes of
+  // autograd that backward runs.
+  int64_t views = 0, allocations = 0, nodes = 0;
   int64_t bytes = 0;                            // read and written by operators
   std::array<double, kCards.size()> seconds{};  // of operators, the slower of computing and moving for each
   std::map<std::string, int64_t> by_name;

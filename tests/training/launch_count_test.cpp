@@ -170,6 +170,17 @@ TEST(LaunchCounts, AreThoseOfTheDocumentation) {
   }
 }
 
+TEST(LaunchCounts, OfTheHostAreThoseOfTheDocumentation) {
+  const std::string documented = read_file(fs::path(SOURCE_DIR) / "docs/performance.md");
+  for (const size_t i : {0, 7, 9}) {
+    const CountedStep& c = counted_steps()[i];
+    const LaunchCounts step = count_launches(c).step;
+    const std::string text =
+        concat("| ", c.name, " | ", step.views, " | ", step.allocations, " | ", step.nodes, " |");
+    EXPECT_NE(documented.find(text), std::string::npos) << "docs/performance.md does not say\n" << text;
+  }
+}
+
 TEST(LaunchCounts, OfALayerWithAdaptersAreFew) {
   const CountedLaunches found = count_launches(counted_steps()[0]);
   EXPECT_LE(found.forward.others + found.backward.others, 60);
