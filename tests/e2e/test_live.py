@@ -91,7 +91,9 @@ class Live(EndToEnd):
         steps = [row for row in terminal.screen.rows if STEP.match(row)]
         self.assertEqual([int(STEP.match(row)[1]) for row in steps], list(range(20, 401, 20)))
         for row in steps:
-            self.assertRegex(row, r"loss \d+\.\d{4}.* tok/s")
+            self.assertRegex(row, r"loss \d+\.\d{4}")
+            if not re.search(r"left \d+ \w+ \d+ \w+ and \d+ evaluations", row):  # on a slow machine that takes the room
+                self.assertRegex(row, r" tok/s")
             following = terminal.screen.rows[terminal.screen.rows.index(row) + 1]
             self.assertRegex(following, r"^(\d\d:\d\d:\d\d |$)", "a step is one row")
         self.assert_words_are_whole(terminal, output)

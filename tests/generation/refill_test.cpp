@@ -102,7 +102,7 @@ TEST_P(Refill, DoesSoInBf16ToTheBit) {
 INSTANTIATE_TEST_SUITE_P(Families, Refill,
                          ::testing::Values("t5_v1_1", "umt5", "qwen2", "qwen3_lora", "gemma2",
                                            "gemma4_small_lora", "granite", "t5gemma", "t5gemma2", "qwen3_5",
-                                           "lfm2", "granite_hybrid"),
+                                           "lfm2"),
                          [](const auto& param) { return param.param; });
 
 // Each step has as many rows as there are places, while inputs wait.
