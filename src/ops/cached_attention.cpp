@@ -21,19 +21,13 @@ struct CachedShape {
   int64_t table_row, q_row, q_head, k_row, k_head, v_row, v_head, bias_head, always_row;
 };
 
-at::Tensor with_whole_heads(const at::Tensor& x) {
-  return !x.defined() || x.stride(2) == 1 ? x : x.contiguous();
-}
-
 int64_t stride_of(const at::Tensor& x, int64_t dim) { return x.defined() ? x.stride(dim) : 0; }
 
 // What both kernels take, and the tensors that it points to.
 struct CachedCall {
   CachedCall(const at::Tensor& q_, const NewKeys& added_, const CachedKeys& keys, const CachedScores& how)
-      : q(with_whole_heads(q_)), added{with_whole_heads(added_.k), with_whole_heads(added_.v)} {
-    TORCH_CHECK(keys.k.is_contiguous() && keys.v.is_contiguous() && q.scalar_type() == keys.k.scalar_type() &&
-                    keys.table.size(0) == q.size(0) && keys.table.stride(1) == 1 && q.size(2) <= kMostHeadDim,
-                "cached_attention: queries ", q.sizes(), " to ", keys.k.sizes());
+      : q(q_), added(added_) {
+    TORCH_CHECK(q.size(2) <= kMostHeadDim, "cached_attention: heads of ", q.size(2));
     // Room that a window does not see has no blocks. What is always seen is only known on the GPU.
     const int64_t positions = keys.k.size(2);
     const bool only_window = how.window > 0 && !how.always.defined();
@@ -111,9 +105,17 @@ constexpr Op kCachedAttention{"trainer::cached_attention", cached_attention_cpu,
 
 }  // namespace
 
+// Head_dim is contiguous.
 at::Tensor cached_attention(const at::Tensor& q, const NewKeys& added, const CachedKeys& keys,
                             const CachedScores& scores) {
-  return kCachedAttention(q, added, keys, scores);
+  const auto with_whole_heads = [](const at::Tensor& x) {
+    return !x.defined() || x.stride(2) == 1 ? x : x.contiguous();
+  };
+  TORCH_CHECK(keys.k.is_contiguous() && keys.v.is_contiguous() && q.scalar_type() == keys.k.scalar_type() &&
+                  keys.table.size(0) == q.size(0) && keys.table.stride(1) == 1,
+              "cached_attention: queries ", q.sizes(), " to ", keys.k.sizes());
+  return kCachedAttention(with_whole_heads(q), {with_whole_heads(added.k), with_whole_heads(added.v)}, keys,
+                          scores);
 }
 
 }  // namespace trainer

@@ -160,23 +160,12 @@ void attend_row_head(const CachedCall& call, int64_t row, int64_t kv_head, std::
     to[i] = static_cast<T>(sums[i] * factors[static_cast<size_t>(i / head_dim)]);
 }
 
-// Head_dim is contiguous.
-at::Tensor with_whole_heads_of(const at::Tensor& x) {
-  return !x.defined() || x.stride(2) == 1 ? x : x.contiguous();
-}
-
 }  // namespace
 
-at::Tensor cached_attention_cpu(const at::Tensor& q_, const NewKeys& added_, const CachedKeys& keys,
+at::Tensor cached_attention_cpu(const at::Tensor& q, const NewKeys& added, const CachedKeys& keys,
                                 const CachedScores& how) {
-  const at::Tensor q = with_whole_heads_of(q_);
-  const NewKeys added{with_whole_heads_of(added_.k), with_whole_heads_of(added_.v)};
   const at::Tensor out = at::empty({q.size(0), q.size(1) * q.size(2)}, q.options());
   if (out.is_meta()) return out;
-  TORCH_CHECK(keys.k.is_contiguous() && keys.v.is_contiguous() && q.scalar_type() == keys.k.scalar_type() &&
-                  keys.table.size(0) == q.size(0) && keys.table.stride(1) == 1 &&
-                  (!added.k.defined() || added.k.scalar_type() == q.scalar_type()),
-              "cached_attention: queries ", q.sizes(), " to ", keys.k.sizes());
   const CachedCall call{q, added, keys, how, out};
   int64_t positions = 0;
   for (int64_t row = 0; row < q.size(0); row++) positions += call.row_of_table(row)[0];

@@ -1,6 +1,6 @@
-// Views that cost no call of LibTorch's dispatcher. A step takes thousands of views, and on the host one of
-// narrow() or t() takes as long as three calls. They are for code that autograd does not record: the insides
-// of an operator or of a Function.
+// Views that cost no call of LibTorch's dispatcher. A step takes thousands of views, and one narrow() is
+// three calls of it. They are for code that autograd does not record: the insides of an operator or of a
+// Function.
 #pragma once
 
 #include <cstdint>
