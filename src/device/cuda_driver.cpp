@@ -15,7 +15,6 @@ namespace trainer {
 namespace {
 
 // Declarations from cuda.h, which need not be installed. The names include the functions' versions.
-constexpr int kMissing = -1;
 constexpr int kNoDevice = 100;
 constexpr int kCapabilityMajor = 75, kCapabilityMinor = 76;
 struct Uuid {
@@ -24,7 +23,7 @@ struct Uuid {
 
 template <class... Arguments>
 int call(const char* name, Arguments... arguments) {
-  return cuda_library().call(kMissing, name, arguments...);
+  return cuda_library().call(kNoDriverFunction, name, arguments...);
 }
 
 // "6f2a1b3c-....-....-....-............"
@@ -94,6 +93,12 @@ CudaDriver ask_driver() {
 
 }  // namespace
 
+std::string driver_problem(int code, const char* what) {
+  if (code == 0) return "";
+  return concat("CUDA: ", what, ": ",
+                code == kNoDriverFunction ? "no such function in the driver" : error_name(code));
+}
+
 const DynamicLibrary& cuda_library() {
   static const DynamicLibrary opened("libcuda.so.1");
   return opened;
@@ -135,13 +140,7 @@ std::optional<FreeMemory> memory_by_context(int index) {
 
 namespace {
 
-constexpr int kNoFunction = -1;
 constexpr unsigned kForAllContexts = 1, kMapped = 2;  // CU_MEMHOSTALLOC_PORTABLE, _DEVICEMAP
-
-template <class... Arguments>
-int driver_result(const char* name, Arguments... arguments) {
-  return cuda_library().call(kNoFunction, name, arguments...);
-}
 
 // Calls `work` in the GPU's primary context, which LibTorch uses too. Returns its result, or that of a call
 // that failed before.
@@ -149,15 +148,14 @@ template <class Work>
 int in_context_of(int gpu, const Work& work) {
   int device = 0;
   void *context = nullptr, *popped = nullptr;
-  if (const int failed = driver_result("cuDeviceGet", &device, gpu); failed != 0) return failed;
-  if (const int failed = driver_result("cuDevicePrimaryCtxRetain", &context, device); failed != 0)
-    return failed;
-  int result = driver_result("cuCtxPushCurrent_v2", context);
+  if (const int failed = call("cuDeviceGet", &device, gpu); failed != 0) return failed;
+  if (const int failed = call("cuDevicePrimaryCtxRetain", &context, device); failed != 0) return failed;
+  int result = call("cuCtxPushCurrent_v2", context);
   if (result == 0) {
     result = work();
-    driver_result("cuCtxPopCurrent_v2", &popped);
+    call("cuCtxPopCurrent_v2", &popped);
   }
-  driver_result("cuDevicePrimaryCtxRelease_v2", device);
+  call("cuDevicePrimaryCtxRelease_v2", device);
   return result;
 }
 
@@ -165,14 +163,14 @@ int in_context_of(int gpu, const Work& work) {
 
 void* allocate_pinned(size_t bytes, int gpu) {
   void* data = nullptr;
-  const int failed = in_context_of(
-      gpu, [&] { return driver_result("cuMemHostAlloc", &data, bytes, kForAllContexts | kMapped); });
+  const int failed =
+      in_context_of(gpu, [&] { return call("cuMemHostAlloc", &data, bytes, kForAllContexts | kMapped); });
   if (failed != 0 || data == nullptr) return nullptr;
   return std::memset(data, 0, bytes);
 }
 
 void free_pinned(void* data, int gpu) {
-  in_context_of(gpu, [&] { return driver_result("cuMemFreeHost", data); });
+  in_context_of(gpu, [&] { return call("cuMemFreeHost", data); });
 }
 
 namespace {

@@ -16,6 +16,11 @@ namespace trainer {
 class DynamicLibrary;
 const DynamicLibrary& cuda_library();
 
+// What a call gives that the driver has no function for.
+constexpr int kNoDriverFunction = -1;
+// Returns what went wrong in a call of the driver, which gave `code`; "" if nothing did.
+std::string driver_problem(int code, const char* what);
+
 struct CudaDevice {
   std::string name;
   std::string uuid;  // 36 characters, without GPU- or MIG-

@@ -22,14 +22,12 @@
 namespace trainer {
 namespace {
 
-constexpr int kNoDriverFunction = -1;
 constexpr int kOutOfMemory = 2;
 constexpr int kMaxDynamicSharedSize = 8;        // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 constexpr int64_t kSharedByDefault = 48 << 10;  // more has to be asked for
 
 // The driver's functions, looked up once: a launch needs two of them.
 struct Driver {
-  int (*error_name)(int, const char**) = cuda_library().find<int(int, const char**)>("cuGetErrorName");
   int (*device)(int*, int) = cuda_library().find<int(int*, int)>("cuDeviceGet");
   int (*retain)(void**, int) = cuda_library().find<int(void**, int)>("cuDevicePrimaryCtxRetain");
   int (*current)(void**) = cuda_library().find<int(void**)>("cuCtxGetCurrent");
@@ -58,11 +56,7 @@ int driver_call(Function* function, Arguments... arguments) {
 // Throws as LibTorch does for CUDA's errors, whose numbers are the driver's.
 void check(int code, const char* what) {
   if (code == 0) return;
-  const char* name = nullptr;
-  driver_call(driver().error_name, code, &name);
-  const std::string message =
-      concat("CUDA: ", what, ": ", name == nullptr ? "no such function in the driver" : name);
-  throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, code, message);
+  throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, code, driver_problem(code, what));
 }
 
 // While it lives, a context is the current one of this thread. LibTorch has mostly made it that already: its

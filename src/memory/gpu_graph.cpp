@@ -12,8 +12,6 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
-#include "trainer/base/strings.h"
-
 #include "base/dynamic_library.h"
 #include "device/cuda_driver.h"
 #include "memory/gpu_allocator.h"
@@ -21,7 +19,6 @@
 namespace trainer {
 namespace {
 
-constexpr int kNoDriverFunction = -1;
 constexpr int kOnlyThisThread = 1;  // CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: others may go on with other work
 
 RecorderForTests& recorder_for_cpu() {
@@ -32,13 +29,6 @@ RecorderForTests& recorder_for_cpu() {
 template <class... Arguments>
 int driver_call(const char* name, Arguments... arguments) {
   return cuda_library().call(kNoDriverFunction, name, arguments...);
-}
-
-std::string problem_of(int code, const char* what) {
-  if (code == 0) return "";
-  const char* name = nullptr;
-  driver_call("cuGetErrorName", code, &name);
-  return concat("CUDA: ", what, ": ", name == nullptr ? "no such function in the driver" : name);
 }
 
 c10::impl::VirtualGuardImpl gpus() { return c10::impl::VirtualGuardImpl(c10::kCUDA); }
@@ -89,19 +79,19 @@ class CudaGraph final : public GpuGraph {
     {
       const AllocatingToPool allocating(device_, pool_, native);
       has_pool_ = true;
-      problem = problem_of(driver_call("cuStreamBeginCapture_v2", native, kOnlyThisThread), "recording");
+      problem = driver_problem(driver_call("cuStreamBeginCapture_v2", native, kOnlyThisThread), "recording");
       if (!problem.empty()) return problem;
       try {
         later = work();
       } catch (const std::exception& error) {
         problem_of_work = error.what();
       }
-      problem = problem_of(driver_call("cuStreamEndCapture", native, &graph), "end of a recording");
+      problem = driver_problem(driver_call("cuStreamEndCapture", native, &graph), "end of a recording");
     }
     if (!problem_of_work.empty()) problem = problem_of_work;
     if (problem.empty())
-      problem =
-          problem_of(driver_call("cuGraphInstantiateWithFlags", &ready_, graph, 0ULL), "a recorded graph");
+      problem = driver_problem(driver_call("cuGraphInstantiateWithFlags", &ready_, graph, 0ULL),
+                               "a recorded graph");
     if (graph != nullptr) driver_call("cuGraphDestroy", graph);
     if (!problem.empty()) later = at::Tensor();
     return problem;
@@ -110,7 +100,8 @@ class CudaGraph final : public GpuGraph {
   void start() const override {
     const int code = driver_call("cuGraphLaunch", ready_, gpus().getStream(device_).native_handle());
     if (code != 0)
-      throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, code, problem_of(code, "starting a graph"));
+      throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, code,
+                                  driver_problem(code, "starting a graph"));
   }
 
  private:
