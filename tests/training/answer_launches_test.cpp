@@ -4,16 +4,14 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include "trainer/base/files.h"
 #include "trainer/base/strings.h"
 #include "trainer/data/batching.h"
-#include "trainer/models/load_model.h"
 
 #include "device/target_device.h"
 #include "support/launch_counter.h"
-#include "support/temporary_directory.h"
+#include "training/counted_models.h"
 
 namespace trainer {
 namespace {
@@ -35,24 +33,11 @@ const std::vector<CountedAnswer>& counted_answers() {
   return answers;
 }
 
-nlohmann::json config_of(const std::string& name) {
-  return nlohmann::json::parse(
-      read_file(std::filesystem::path(SOURCE_DIR) / "configs/models" / (name + ".json")));
-}
-
 // Of the second token after prompts or sources of 512.
 LaunchCounts launches_of_a_step(const CountedAnswer& c, int64_t layers) {
-  nlohmann::json json = config_of(c.model);
-  for (const char* key : {"num_hidden_layers", "num_layers", "num_decoder_layers"}) {
-    if (json.contains(key)) json[key] = layers;
-  }
-  json.erase("layer_types");
-  const test::TemporaryDirectory directory;
-  write_atomically(directory / "config.json", json.dump());
   const PlanningFor planning(c10::kCUDA);
   const at::NoGradGuard no_grad;
-  const auto model = model_on_meta(directory / ".", at::kBFloat16, /*train_all=*/false,
-                                   c.nf4 ? std::optional(Quantisation{}) : std::nullopt);
+  const auto model = test::counted_model(c.model, layers, /*train_all=*/false, c.nf4);
   EffectiveBatch batch;
   std::vector<int64_t> slots;
   for (int64_t row = 0; row < c.rows; row++) {
@@ -71,8 +56,7 @@ LaunchCounts launches_of_a_step(const CountedAnswer& c, int64_t layers) {
 TEST(AnswerLaunches, AreThoseOfTheDocumentation) {
   const std::string documented = read_file(std::filesystem::path(SOURCE_DIR) / "docs/performance.md");
   for (const CountedAnswer& c : counted_answers()) {
-    const nlohmann::json config = config_of(c.model);
-    const int64_t layers = config.value("num_hidden_layers", config.value("num_layers", int64_t{0}));
+    const int64_t layers = test::layers_of(test::model_card(c.model));
     const LaunchCounts two = launches_of_a_step(c, 2), layer = launches_of_a_step(c, 4).per_layer(two, 2);
     LaunchCounts step = two;
     for (int64_t i = 2; i < layers; i++) step += layer;

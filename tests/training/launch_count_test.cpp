@@ -7,7 +7,6 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include "trainer/base/files.h"
 #include "trainer/base/strings.h"
@@ -19,7 +18,7 @@
 
 #include "device/target_device.h"
 #include "support/launch_counter.h"
-#include "support/temporary_directory.h"
+#include "training/counted_models.h"
 #include "training/prepare_model.h"
 
 namespace trainer {
@@ -35,8 +34,6 @@ struct CountedStep {
   double dropout = 0.0;
   bool nf4 = false, widen_once = false;
   bool recurrent = false;  // the third layer is recurrent, as the first two are; others are not all alike
-
-  std::optional<Quantisation> quantise() const { return nf4 ? std::optional(Quantisation{}) : std::nullopt; }
 };
 
 // docs/performance.md lists these.
@@ -74,28 +71,13 @@ Config counted_config(const CountedStep& c) {
   return config;
 }
 
-nlohmann::json model_config(const std::string& name) {
-  return nlohmann::json::parse(read_file(fs::path(SOURCE_DIR) / "configs/models" / (name + ".json")));
-}
-
-int64_t layers_of(const nlohmann::json& config) {
-  return config.value("num_hidden_layers", config.value("num_layers", int64_t{0}));
-}
-
 // Of the second step on a model with that many layers; for T5: in the encoder and in the decoder. The first
 // step copies tables that stay, and packs adapters group by group.
 StepLaunches launches_of(const CountedStep& c, int64_t layers, int64_t micro_batches = 1) {
-  nlohmann::json json = model_config(c.model);
-  for (const char* key : {"num_hidden_layers", "num_layers", "num_decoder_layers"}) {
-    if (json.contains(key)) json[key] = layers;
-  }
-  json.erase("layer_types");
-  const test::TemporaryDirectory directory;
-  write_atomically(directory / "config.json", json.dump());
   const PlanningFor planning(c10::kCUDA);
   Config config = counted_config(c);
   config.training.effective_batch_size = c.rows * micro_batches;
-  const std::unique_ptr<Model> model = model_on_meta(directory / ".", at::kBFloat16, !c.lora, c.quantise());
+  const std::unique_ptr<Model> model = test::counted_model(c.model, layers, !c.lora, c.nf4);
   settle_packing(config, *model, c10::kCUDA);
   prepare_for_training(*model, config, model->vocab_size(), at::kMeta);
   Trainer trainer(config, *model, at::kMeta, /*total_steps=*/1);
@@ -114,7 +96,7 @@ struct CountedLaunches {
 // Of a model whose layers are of two kinds; a layer is a recurrent one.
 CountedLaunches count_recurrent_launches(const CountedStep& c) {
   const StepLaunches two = launches_of(c, 2), three = launches_of(c, 3),
-                     all = launches_of(c, layers_of(model_config(c.model)));
+                     all = launches_of(c, test::layers_of(test::model_card(c.model)));
   CountedLaunches found;
   found.forward = three.forward.per_layer(two.forward, 1);
   found.backward = three.backward.per_layer(two.backward, 1);
@@ -131,7 +113,7 @@ CountedLaunches count_launches(const CountedStep& c) {
   found.backward = four.backward.per_layer(two.backward, 2);
   found.step = two.forward;
   found.step += two.backward;
-  for (int64_t layer = 2; layer < layers_of(model_config(c.model)); layer++) {
+  for (int64_t layer = 2; layer < test::layers_of(test::model_card(c.model)); layer++) {
     found.step += found.forward;
     found.step += found.backward;
   }
