@@ -73,6 +73,14 @@ class GpuCheck(EndToEnd):
     def test_no_driver(self):
         self.assert_line(self.gpu_check(nvidia=False), 6, "no NVIDIA driver", "--device cpu --quick")
 
+    @unittest.skipIf(has_driver(), "this machine has a driver")
+    @unittest.skipUnless(FAKE_NVIDIA.exists(), "only in a build folder")
+    def test_tests_named_on_a_gpu_need_one(self):
+        """Stage unit-tests counts tests by this part of their name."""
+        for program in sorted((TRAINER.parent / "tests").glob("test_*")):
+            ran = subprocess.run([program, "--gtest_filter=*OnAGpu*"], text=True, capture_output=True, timeout=120)
+            self.assertEqual(re.findall(r"\[ +OK \] (\S+)", ran.stdout), [], program.name)
+
     @unittest.skipUnless(FAKE_NVIDIA.exists(), "only in a build folder")
     def test_a_card_that_will_not_do(self):
         self.assert_line(self.gpu_check(FAKE_CUDA_VERSION="12080"), 6, "12.8", "580 or newer", "580.65.06")

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kFewInputs = 256, kFewOutputs = 512;
 
-class FewRowsOnAGpu : public ::testing::Test {
+class FewRowsOfCodes : public ::testing::Test {
  protected:
   static at::Tensor planned_rows(int64_t rows) {
     return at::empty({rows, kFewInputs}, at::TensorOptions(at::kMeta).dtype(at::kBFloat16));
@@ -34,7 +34,7 @@ class FewRowsOnAGpu : public ::testing::Test {
       dense_{at::empty(shape_, at::TensorOptions(at::kMeta).dtype(at::kBFloat16))};
 };
 
-TEST_F(FewRowsOnAGpu, AreTakenWithWeightsInNf4AndFp8Only) {
+TEST_F(FewRowsOfCodes, AreTakenWithWeightsInNf4AndFp8Only) {
   const at::Tensor x = planned_rows(4);
   EXPECT_TRUE(can_take_few_rows(x, {projection_of(nf4_), projection_of(fp8_)}));
   EXPECT_FALSE(can_take_few_rows(x, {projection_of(dense_)}));
@@ -47,7 +47,7 @@ TEST_F(FewRowsOnAGpu, AreTakenWithWeightsInNf4AndFp8Only) {
   EXPECT_TRUE(few_rows_product(x, nf4_).defined());
 }
 
-TEST_F(FewRowsOnAGpu, NeedMemoryForTheirResultsOnly) {
+TEST_F(FewRowsOfCodes, NeedMemoryForTheirResultsOnly) {
   const at::Tensor x = planned_rows(4);
   Projection biased = projection_of(nf4_);
   biased.bias = at::empty({kFewOutputs}, x.options());
@@ -55,7 +55,7 @@ TEST_F(FewRowsOnAGpu, NeedMemoryForTheirResultsOnly) {
   EXPECT_EQ(bytes, (std::vector<int64_t>{4 * kFewOutputs * 2, 4 * kFewOutputs * 2}));
 }
 
-TEST_F(FewRowsOnAGpu, HaveAdaptersBesideThem) {
+TEST_F(FewRowsOfCodes, HaveAdaptersBesideThem) {
   const at::Tensor x = planned_rows(4);
   Projection adapted = projection_of(nf4_);
   adapted.a = at::empty({8, kFewInputs}, x.options().dtype(at::kFloat));

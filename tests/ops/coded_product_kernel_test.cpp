@@ -175,7 +175,7 @@ TEST_P(CodedProducts, TakeRowsWhereverTheyLie) {
   }
 }
 
-TEST_P(CodedProducts, AreForFewRowsOnAGpuWithoutGradients) {
+TEST_P(CodedProducts, AreForFewRowsOnTheDeviceWithoutGradients) {
   const at::Tensor x = random_.normal({32, 8}, type());
   EXPECT_FALSE(can_multiply_codes(x)) << "a CPU";
   const CpuActsAsGpu acts;
