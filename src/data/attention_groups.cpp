@@ -91,7 +91,7 @@ std::vector<std::vector<size_t>> divide_into_groups(const std::vector<std::pair<
 
 std::vector<AttentionGroup> attention_groups(const std::vector<int64_t>& queries,
                                              const std::vector<int64_t>& keys,
-                                             const std::vector<int64_t>& slots, Upload& upload,
+                                             const std::vector<int64_t>& dropout_keys, Upload& upload,
                                              at::Device device) {
   const bool self = queries == keys;
   std::vector<std::pair<int64_t, int64_t>> samples;
@@ -104,7 +104,7 @@ std::vector<AttentionGroup> attention_groups(const std::vector<int64_t>& queries
     added.queries = padded_rows(queries, query_starts, group, upload, device);
     added.keys = self ? added.queries : padded_rows(keys, key_starts, group, upload, device);
     added.key_lengths = upload(host_vector(chosen(keys, group), device));
-    added.slots = upload(host_vector(chosen(slots, group), device));
+    added.dropout_keys = upload(host_vector(chosen(dropout_keys, group), device));
   }
   return groups;
 }

@@ -21,7 +21,7 @@ std::vector<std::vector<size_t>> divide_into_groups(const std::vector<std::pair<
 // Returns the groups of samples that lie one after another in a row of queries and in one of keys.
 std::vector<AttentionGroup> attention_groups(const std::vector<int64_t>& queries,
                                              const std::vector<int64_t>& keys,
-                                             const std::vector<int64_t>& slots, Upload& upload,
+                                             const std::vector<int64_t>& dropout_keys, Upload& upload,
                                              at::Device device);
 
 }  // namespace trainer

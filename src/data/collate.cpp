@@ -9,6 +9,7 @@
 
 #include "trainer/data/batching.h"
 
+#include "base/random.h"
 #include "data/attention_groups.h"
 #include "data/upload.h"
 
@@ -81,14 +82,21 @@ void add_supervision(Supervision& supervision, const Sample& sample, int64_t fir
   }
 }
 
+std::vector<int64_t> dropout_keys_of(const std::vector<int64_t>& slots, uint64_t random_key) {
+  std::vector<int64_t> keys;
+  for (const int64_t slot : slots)
+    keys.push_back(static_cast<int64_t>(derive(random_key, static_cast<uint64_t>(slot))));
+  return keys;
+}
+
 // The part that packed and padded batches have in common.
-void add_vectors(MicroBatch& result, const Supervision& supervision, const std::vector<int64_t>& slots,
+void add_vectors(MicroBatch& result, const Supervision& supervision, const std::vector<int64_t>& dropout_keys,
                  Upload& upload, at::Device device) {
   result.input_lengths = upload(host_vector(result.lengths, device));
   result.supervised_rows = upload(host_vector(supervision.rows, device));
   result.supervised_labels = upload(host_vector(supervision.labels, device));
   if (supervision.weighted) result.supervised_weights = upload(host_vector(supervision.weights, device));
-  result.slots = upload(host_vector(slots, device));
+  result.dropout_keys = upload(host_vector(dropout_keys, device));
   const TeacherTokens& teacher = supervision.teacher;
   if (teacher.top == 0) return;
   const std::vector<int64_t> ids(teacher.ids.begin(), teacher.ids.end());
@@ -101,16 +109,16 @@ void add_vectors(MicroBatch& result, const Supervision& supervision, const std::
 
 // A row of samples that lie one after another.
 struct HostRow {
-  HostRow(const std::vector<int64_t>& lengths, const std::vector<int64_t>& slots, int64_t fill,
+  HostRow(const std::vector<int64_t>& lengths, const std::vector<int64_t>& dropout_keys, int64_t fill,
           at::Device device)
       : starts(starts_of(lengths)),
         ids(1, starts.back(), fill, device),
         positions(1, starts.back(), 0, device),
-        token_slots(1, starts.back(), 0, device) {
-    for (size_t i = 0; i < slots.size(); i++) {
+        token_keys(1, starts.back(), 0, device) {
+    for (size_t i = 0; i < lengths.size(); i++) {
       const int64_t begin = starts[i], length = lengths[i];
       std::iota(positions.at(0, begin), positions.at(0, begin) + length, 0);
-      std::fill_n(token_slots.at(0, begin), length, slots[i]);
+      std::fill_n(token_keys.at(0, begin), length, dropout_keys[i]);
     }
   }
   static std::vector<int32_t> starts_of(const std::vector<int64_t>& lengths) {
@@ -119,11 +127,11 @@ struct HostRow {
     return starts;
   }
   PackedRow layout(Upload& upload, at::Device device) const {
-    return {upload(positions.tensor()), upload(token_slots.tensor()), upload(host_vector(starts, device))};
+    return {upload(positions.tensor()), upload(token_keys.tensor()), upload(host_vector(starts, device))};
   }
 
   std::vector<int32_t> starts;
-  HostMatrix ids, positions, token_slots;
+  HostMatrix ids, positions, token_keys;
 };
 
 // Writes T5's decoder input: the start token, then the labels but the last. `to` has at least one place.
@@ -153,8 +161,9 @@ MicroBatch collate_packed(const EffectiveBatch& batch, const std::vector<int64_t
     target_lengths.push_back(packed_target_tokens(sample, options.encoder_decoder));
     result.tokens += token_count(sample, options.encoder_decoder);
   }
-  HostRow inputs(result.lengths, slots, options.pad_id, device),
-      targets(target_lengths, slots, options.pad_id, device);
+  const std::vector<int64_t> dropout_keys = dropout_keys_of(slots, options.random_key);
+  HostRow inputs(result.lengths, dropout_keys, options.pad_id, device),
+      targets(target_lengths, dropout_keys, options.pad_id, device);
   Supervision supervision;
   for (size_t i = 0; i < slots.size(); i++) {
     const Sample& sample = batch.samples[static_cast<size_t>(slots[i])];
@@ -173,13 +182,13 @@ MicroBatch collate_packed(const EffectiveBatch& batch, const std::vector<int64_t
   if (options.encoder_decoder) {
     result.decoder_input_ids = upload(targets.ids.tensor());
     const auto groups = [&](const std::vector<int64_t>& queries, const std::vector<int64_t>& keys) {
-      return attention_groups(queries, keys, slots, upload, device);
+      return attention_groups(queries, keys, dropout_keys, upload, device);
     };
     result.packed_target = {targets.layout(upload, device), groups(result.lengths, result.lengths),
                             groups(target_lengths, target_lengths), groups(target_lengths, result.lengths)};
   }
   add_teachers(supervision, batch, slots);
-  add_vectors(result, supervision, slots, upload, device);
+  add_vectors(result, supervision, dropout_keys, upload, device);
   upload.wait();
   return result;
 }
@@ -221,7 +230,7 @@ MicroBatch collate(const EffectiveBatch& batch, const std::vector<int64_t>& slot
   result.input_ids = upload(inputs.tensor());
   if (options.encoder_decoder) result.decoder_input_ids = upload(decoder_inputs.tensor());
   add_teachers(supervision, batch, slots);
-  add_vectors(result, supervision, slots, upload, device);
+  add_vectors(result, supervision, dropout_keys_of(slots, options.random_key), upload, device);
   upload.wait();
   return result;
 }

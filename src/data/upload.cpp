@@ -12,6 +12,7 @@
 
 #include "base/text.h"
 #include "device/target_device.h"
+#include "memory/gpu_graph.h"
 
 namespace trainer {
 namespace {
@@ -45,6 +46,7 @@ at::Tensor page_locked_if_possible(const std::function<at::Tensor(bool locked)>&
 
 at::Tensor empty_for_upload(at::IntArrayRef shape, at::ScalarType type, at::Device device) {
   static std::atomic<bool> refused = false;
+  TORCH_CHECK(!is_recording(), "a copy from the host cannot be recorded");
   if (!device.is_cuda()) return at::empty(shape, type);
   return page_locked_if_possible(
       [&](bool locked) { return at::empty(shape, at::TensorOptions(type).pinned_memory(locked)); }, refused);

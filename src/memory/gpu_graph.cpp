@@ -12,12 +12,16 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
+#include "trainer/memory/device_memory.h"
+
 #include "base/dynamic_library.h"
 #include "device/cuda_driver.h"
 #include "memory/gpu_allocator.h"
 
 namespace trainer {
 namespace {
+
+std::atomic<int> recordings = 0;
 
 constexpr int kOnlyThisThread = 1;  // CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: others may go on with other work
 
@@ -60,10 +64,7 @@ class AllocatingToPool {
 
 class CudaGraph final : public GpuGraph {
  public:
-  explicit CudaGraph(c10::Device device) : device_(device) {
-    static std::atomic<c10::CaptureId_t> pools{1};
-    pool_ = {0, pools++};  // as LibTorch numbers those that are asked for
-  }
+  CudaGraph(c10::Device device, c10::MempoolId_t pool) : device_(device), pool_(pool) {}
   ~CudaGraph() override {
     gpus().synchronizeStream(gpus().getStream(device_));  // it may still run
     if (ready_ != nullptr) driver_call("cuGraphExecDestroy", ready_);
@@ -73,10 +74,11 @@ class CudaGraph final : public GpuGraph {
   CudaGraph& operator=(const CudaGraph&) = delete;
 
   // Records on `stream`, which is the current one. Returns what went wrong, or "".
-  std::string record(const c10::Stream& stream, const std::function<at::Tensor()>& work, at::Tensor& later) {
+  std::string record(const c10::Stream& stream, const GpuWork& work, std::vector<at::Tensor>& later) {
     void *const native = stream.native_handle(), *graph = nullptr;
     std::string problem, problem_of_work;
     {
+      const Recording recording;
       const AllocatingToPool allocating(device_, pool_, native);
       has_pool_ = true;
       problem = driver_problem(driver_call("cuStreamBeginCapture_v2", native, kOnlyThisThread), "recording");
@@ -93,7 +95,7 @@ class CudaGraph final : public GpuGraph {
       problem = driver_problem(driver_call("cuGraphInstantiateWithFlags", &ready_, graph, 0ULL),
                                "a recorded graph");
     if (graph != nullptr) driver_call("cuGraphDestroy", graph);
-    if (!problem.empty()) later = at::Tensor();
+    if (!problem.empty()) later.clear();
     return problem;
   }
 
@@ -120,15 +122,21 @@ void let_wait(const c10::Stream& later, const c10::Stream& first) {
 
 }  // namespace
 
-RecordedWork record_work(c10::Device device, const std::function<at::Tensor()>& work) {
+c10::MempoolId_t new_graph_pool() {
+  static std::atomic<c10::CaptureId_t> pools{1};
+  return {0, pools++};  // as LibTorch numbers those that are asked for
+}
+
+RecordedWork record_work(c10::Device device, const GpuWork& work, c10::MempoolId_t pool) {
   if (!device.is_cuda()) return recorder_for_cpu()(work);
   const c10::Stream main = gpus().getStream(device), own = recording_stream(device);
   RecordedWork recorded;
-  auto graph = std::make_unique<CudaGraph>(device);
+  auto graph = std::make_unique<CudaGraph>(device, pool);
   let_wait(own, main);
   {
     const c10::StreamGuard on_own(own);
     recorded.now = work();
+    empty_cache(device);  // the pool cannot take what the allocator keeps for others
     recorded.problem = graph->record(own, work, recorded.later);
   }
   let_wait(main, own);
@@ -144,6 +152,11 @@ bool records_work(c10::Device device) {
   }();
   return wanted && device.is_cuda();
 }
+
+bool is_recording() { return recordings > 0; }
+
+Recording::Recording() { recordings++; }
+Recording::~Recording() { recordings--; }
 
 void set_recorder_for_cpu(RecorderForTests recorder) { recorder_for_cpu() = std::move(recorder); }
 

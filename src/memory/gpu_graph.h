@@ -5,8 +5,10 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/CachingDeviceAllocator.h>
 
 namespace trainer {
 
@@ -17,24 +19,45 @@ class GpuGraph {
   virtual void start() const = 0;
 };
 
+using GpuWork = std::function<std::vector<at::Tensor>()>;
+
 struct RecordedWork {
-  at::Tensor now;                   // what the work returned when it ran
-  at::Tensor later;                 // where its result lies after each start of the graph
+  std::vector<at::Tensor> now;      // what the work returned when it ran
+  std::vector<at::Tensor> later;    // where its results lie after each start of the graph
   std::unique_ptr<GpuGraph> graph;  // null: it was not recorded
   std::string problem;              // why not
 };
+
+// Returns the number of a new pool of memory.
+c10::MempoolId_t new_graph_pool();
 
 // Runs `work`, and then records it without running it. It must start the same kernels with the same addresses
 // and numbers each time, and may not read from the device or from memory of the host. What it allocates while
 // it is recorded stays allocated, and nothing else gets it, as long as the graph lives. Throws what `work`
 // throws when it runs; a recording that fails, as for lack of memory, only leaves no graph.
-RecordedWork record_work(c10::Device device, const std::function<at::Tensor()>& work);
+//
+// `pool`: graphs of one pool share their memory. So they must not run at once, and a start of one overwrites
+// what others have left, but for tensors that still exist when it is recorded.
+RecordedWork record_work(c10::Device device, const GpuWork& work, c10::MempoolId_t pool = new_graph_pool());
+
+// Returns whether work is being recorded, in this thread or another. Then nothing may be copied from the
+// host.
+bool is_recording();
 
 // Returns whether work is recorded there: on GPUs, if TRAINER_GRAPHS is `on`, and where tests record.
 bool records_work(c10::Device device);
 
 // Sets what record_work() does for CPU tensors from now on; {}: nothing is recorded there.
-using RecorderForTests = std::function<RecordedWork(const std::function<at::Tensor()>& work)>;
+using RecorderForTests = std::function<RecordedWork(const GpuWork& work)>;
 void set_recorder_for_cpu(RecorderForTests recorder);
+
+// While one lives, is_recording().
+class Recording {
+ public:
+  Recording();
+  ~Recording();
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
+};
 
 }  // namespace trainer

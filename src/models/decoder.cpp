@@ -280,10 +280,10 @@ void Decoder::rotate(DecoderPass& pass, const at::Tensor& positions, const std::
   pass.query_growth = (growth.dim() == 3 ? growth.unsqueeze(1) : growth).to(options.dtype());
 }
 
-DecoderPass Decoder::start(const ForwardContext& context, const at::Tensor& slots, const at::Tensor& h,
+DecoderPass Decoder::start(const ForwardContext& context, const at::Tensor& dropout_keys, const at::Tensor& h,
                            const at::Tensor& positions, const std::vector<int64_t>& lengths) const {
   const int64_t seq = h.size(1);
-  DecoderPass pass{&context, row_keys(slots, seq)};
+  DecoderPass pass{&context, row_keys(dropout_keys, seq)};
   rotate(pass, positions, lengths, h.options());
   if (c_.attention_soft_cap == 0 && c_.sliding_window > 0 && seq > c_.sliding_window) {
     pass.window_mask = sliding_window_mask(seq, seq, c_.sliding_window, h.options().requires_grad(false));
@@ -295,13 +295,13 @@ DecoderPass Decoder::start(const ForwardContext& context, const at::Tensor& slot
 DecoderPass Decoder::start(const ForwardContext& context, const MicroBatch& batch,
                            const at::Tensor& h) const {
   if (!batch.packed) {
-    const at::Tensor positions = at::arange(h.size(1), batch.slots.options());
-    DecoderPass pass = start(context, batch.slots, h, positions, batch.lengths);
+    const at::Tensor positions = at::arange(h.size(1), batch.dropout_keys.options());
+    DecoderPass pass = start(context, batch.dropout_keys, h, positions, batch.lengths);
     pass.lengths = batch.lengths;
     return pass;
   }
   const PackedRow& row = *batch.packed;
-  DecoderPass pass{&context, row_keys(row.slots, row.positions)};
+  DecoderPass pass{&context, row_keys(row.dropout_keys, row.positions)};
   rotate(pass, row.positions, batch.lengths, h.options());
   pass.packed = {row.starts, batch.lengths};
   return pass;

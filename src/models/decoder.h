@@ -190,7 +190,7 @@ class Decoder : public Model {
               const at::TensorOptions& options) const;
   // A pass over the embedded tokens h [B, S, D] at these positions, int64 [S] or [B, S]. The lengths of the
   // sequences include these tokens.
-  DecoderPass start(const ForwardContext& context, const at::Tensor& slots, const at::Tensor& h,
+  DecoderPass start(const ForwardContext& context, const at::Tensor& dropout_keys, const at::Tensor& h,
                     const at::Tensor& positions, const std::vector<int64_t>& lengths) const;
   DecoderPass start(const ForwardContext& context, const MicroBatch& batch, const at::Tensor& h) const;
 

@@ -85,8 +85,11 @@ class DecoderGeneration : public Generation {
     return logits_at_ends(batch, through_layers(batch.input_ids, h, pass));
   }
   at::Tensor logits_at_ends(const MicroBatch& batch, const at::Tensor& out) const {
-    const at::Tensor last = batch.packed ? batch.packed->starts.narrow(0, 1, batch.slots.size(0)) - 1
-                                         : batch.input_lengths - 1 + batch.slots * batch.input_ids.size(1);
+    const at::Tensor last = batch.packed
+                                ? batch.packed->starts.narrow(0, 1, std::ssize(batch.lengths)) - 1
+                                : batch.input_lengths - 1 +
+                                      at::arange(std::ssize(batch.lengths), batch.input_lengths.options()) *
+                                          batch.input_ids.size(1);
     return logits(out.flatten(0, 1).index_select(0, last));
   }
 

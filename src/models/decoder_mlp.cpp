@@ -20,7 +20,7 @@ at::Tensor DecoderMlp::forward(const LayerInput& x, const at::Tensor& rows, cons
                                double dropout) const {
   const std::vector<at::Tensor> gate_up = gate_up_.forward(x, rows, context);
   const LayerInput h = gated_input(activation_, gate_up[0], gate_up[1], context);
-  const uint64_t key = derive(context.random_key ^ name_key(), "inner");
+  const uint64_t key = derive(name_key(), "inner");
   return down_proj_.forward(dropped_input(h, rows, key, dropout), rows, context);
 }
 

@@ -26,7 +26,7 @@ at::Tensor noisy(const at::Tensor& embedded, const MicroBatch& batch, const at::
                                      batch.packed ? 0 : embedded.size(1)),
                          device));
   upload.wait();
-  return with_noise(embedded, row_keys, sizes, derive(context.random_key, "noise of embeddings"));
+  return with_noise(embedded, row_keys, sizes, derive(0, "noise of embeddings"));
 }
 
 // Adapters and copies also have a row for each token.

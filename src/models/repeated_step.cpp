@@ -28,14 +28,15 @@ at::Tensor RepeatedStep::run(const Form& form, const at::Tensor& tokens, const S
   }
   if (fails_ || !records_work(tokens.device()) || steps_++ < kStepsBefore) return step(tokens);
   tokens_ = tokens.clone();
-  RecordedWork recorded = record_work(tokens.device(), [step, own = tokens_] { return step(own); });
+  RecordedWork recorded =
+      record_work(tokens.device(), [step, own = tokens_] { return std::vector{step(own)}; });
   if (recorded.graph == nullptr) {
     fails_ = true;
     log::info(concat("the steps of answers are not recorded as a CUDA graph: ", recorded.problem));
   }
   graph_ = std::move(recorded.graph);
-  logits_ = recorded.later;
-  return recorded.now;
+  if (graph_ != nullptr) logits_ = recorded.later[0];
+  return recorded.now[0];
 }
 
 }  // namespace trainer

@@ -38,13 +38,13 @@ LayerInput T5FeedForward::activated(const LayerInput& x, const T5Pass& pass) con
 
 at::Tensor T5FeedForward::forward(const LayerInput& x, const T5Pass& pass) const {
   const LayerInput h = activated(x, pass);
-  const uint64_t key = derive(pass.context->random_key ^ name_key(), "inner");
+  const uint64_t key = derive(name_key(), "inner");
   return wo.forward(dropped_input(h, pass.rows, key, pass.dropout), pass.rows, *pass.context);
 }
 
 template <class Part>
-uint64_t T5Residual<Part>::dropout_key(const T5Pass& pass) const {
-  return derive(pass.context->random_key ^ name_key(), "out");
+uint64_t T5Residual<Part>::dropout_key() const {
+  return derive(name_key(), "out");
 }
 
 T5Block::T5Block(const T5Config& c, bool decoder, bool first)
@@ -155,7 +155,7 @@ at::Tensor T5Stack::forward(const at::Tensor& embedded, const std::optional<at::
 }
 
 at::Tensor T5Stack::drop(const at::Tensor& x, const T5Pass& pass, const char* site) const {
-  return dropout(x, pass.rows, derive(pass.context->random_key ^ name_key(), site), pass.dropout);
+  return dropout(x, pass.rows, derive(name_key(), site), pass.dropout);
 }
 
 T5::T5(const nlohmann::json& config, bool separate_head)
@@ -192,12 +192,12 @@ at::Tensor T5::supervised_states(const MicroBatch& batch, const ForwardContext& 
   T5Pass pass;
   if (batch.packed) {
     const PackedTarget& target = *batch.packed_target;
-    pass = start(context, row_keys(target.row.slots, target.row.positions));
+    pass = start(context, row_keys(target.row.dropout_keys, target.row.positions));
     pass.self_groups = shared_groups(target.decoder);
     pass.cross_groups = shared_groups(target.cross);
     pass.starts = {target.row.starts, batch.packed->starts};
   } else {
-    pass = start(context, row_keys(batch.slots, batch.decoder_input_ids.size(1)));
+    pass = start(context, row_keys(batch.dropout_keys, batch.decoder_input_ids.size(1)));
     pass.source_lengths = batch.input_lengths;
     pass.source_positions = batch.input_ids.size(1);
   }
@@ -251,8 +251,8 @@ T5Pass T5::start(const ForwardContext& context, const at::Tensor& rows) const {
 }
 
 Encoded T5::encode(const MicroBatch& batch, const ForwardContext& context, int64_t recompute) const {
-  T5Pass pass = start(context, batch.packed ? row_keys(batch.packed->slots, batch.packed->positions)
-                                            : row_keys(batch.slots, batch.input_ids.size(1)));
+  T5Pass pass = start(context, batch.packed ? row_keys(batch.packed->dropout_keys, batch.packed->positions)
+                                            : row_keys(batch.dropout_keys, batch.input_ids.size(1)));
   if (batch.packed) {
     pass.self_groups = shared_groups(batch.packed_target->encoder);
     pass.starts.queries = batch.packed->starts;

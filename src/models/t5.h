@@ -127,13 +127,13 @@ class T5Residual : public Module {
   template <class... Args>
   void forward(ResidualStream& x, const T5Pass& pass, Args&&... args) const {
     x.add(part.forward(x.input(layer_norm, *pass.context), std::forward<Args>(args)...), pass.rows,
-          dropout_key(pass), pass.dropout);
+          dropout_key(), pass.dropout);
   }
   Part part;
   RmsNorm layer_norm;
 
  private:
-  uint64_t dropout_key(const T5Pass& pass) const;
+  uint64_t dropout_key() const;
 };
 
 class T5Block : public Module {

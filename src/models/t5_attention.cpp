@@ -82,7 +82,7 @@ at::Tensor T5Attention::split(const at::Tensor& x) const {
 BiasAndDropout T5Attention::extra(const T5Pass& pass) const {
   BiasAndDropout extra;
   extra.row_keys = pass.rows;
-  extra.key = derive(pass.context->random_key ^ name_key(), "weights");
+  extra.key = derive(name_key(), "weights");
   extra.p = pass.dropout;
   extra.chunk_bytes = pass.context->attention_chunk_bytes;
   return extra;

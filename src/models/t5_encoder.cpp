@@ -58,7 +58,7 @@ at::Tensor T5Encoder::supervised_states(const MicroBatch& batch, const ForwardCo
   pass.context = &context;
   pass.model = this;
   pass.dropout = context.training ? c_.dropout : 0.0;
-  pass.rows = row_keys(batch.slots, batch.input_ids.size(1));
+  pass.rows = row_keys(batch.dropout_keys, batch.input_ids.size(1));
   pass.lengths = batch.input_lengths;
   const at::Tensor embedded = noisy(embed_.forward(batch.input_ids, dtype()), batch, pass.rows, context);
   const at::Tensor states = encoder_.forward(embedded, std::nullopt, pass, context.recompute_blocks);

@@ -55,13 +55,11 @@ void T5GemmaStack::rotate(T5GemmaPass& pass, const at::Tensor& positions,
   pass.sliding_rotary = sliding_rotary_ ? sliding_rotary_->tables(positions, {}, options) : pass.rotary;
 }
 
-uint64_t T5GemmaStack::dropout_key(const T5GemmaPass& pass, const char* site) const {
-  return derive(pass.context->random_key ^ name_key(), site);
-}
+uint64_t T5GemmaStack::dropout_key(const char* site) const { return derive(name_key(), site); }
 
 at::Tensor T5GemmaStack::forward(const at::Tensor& embedded, const std::optional<at::Tensor>& source,
                                  T5GemmaPass pass, int64_t recompute) const {
-  ResidualStream h(dropout(embedded, pass.rows, dropout_key(pass, "in"), pass.dropout));
+  ResidualStream h(dropout(embedded, pass.rows, dropout_key("in"), pass.dropout));
   for (size_t i = 0; i < layers.size(); i++) {
     const T5GemmaLayer& layer = *layers[i];
     if (static_cast<int64_t>(i) < recompute) {
@@ -83,7 +81,7 @@ at::Tensor T5GemmaStack::forward(const at::Tensor& embedded, const std::optional
 }
 
 at::Tensor T5GemmaStack::finish(const at::Tensor& x, const at::Tensor& rows, const T5GemmaPass& pass) const {
-  return dropout(norm_.forward(x), rows, dropout_key(pass, "final"), pass.dropout);
+  return dropout(norm_.forward(x), rows, dropout_key("final"), pass.dropout);
 }
 
 T5Gemma::T5Gemma(const nlohmann::json& config, bool separate_head)
@@ -202,8 +200,9 @@ void T5Gemma::group_targets(T5GemmaPass& pass, const MicroBatch& batch, const at
 Encoded T5Gemma::encode(const MicroBatch& batch, const ForwardContext& context, int64_t recompute,
                         Sources sources) const {
   const at::Tensor embedded = encoder_.embed(batch.input_ids, dtype());
-  T5GemmaPass pass = start(context, batch.packed ? row_keys(batch.packed->slots, batch.packed->positions)
-                                                 : row_keys(batch.slots, batch.input_ids.size(1)));
+  T5GemmaPass pass =
+      start(context, batch.packed ? row_keys(batch.packed->dropout_keys, batch.packed->positions)
+                                  : row_keys(batch.dropout_keys, batch.input_ids.size(1)));
   encoder_.rotate(
       pass,
       batch.packed ? batch.packed->positions : at::arange(batch.input_ids.size(1), batch.input_ids.options()),
@@ -220,8 +219,8 @@ at::Tensor T5Gemma::supervised_states(const MicroBatch& batch, const ForwardCont
   const at::Tensor embedded = decoder_.embed(batch.decoder_input_ids, dtype());
   const PackedRow* row = batch.packed ? &batch.packed_target->row : nullptr;
   const int64_t length = batch.decoder_input_ids.size(1);
-  T5GemmaPass pass =
-      start(context, row != nullptr ? row_keys(row->slots, row->positions) : row_keys(batch.slots, length));
+  T5GemmaPass pass = start(context, row != nullptr ? row_keys(row->dropout_keys, row->positions)
+                                                   : row_keys(batch.dropout_keys, length));
   pass.source_rows = source_rows(source.rows);
   decoder_.rotate(pass,
                   row != nullptr ? row->positions : at::arange(length, batch.decoder_input_ids.options()),

@@ -149,7 +149,7 @@ class T5GemmaStack : public Module {
   std::vector<std::unique_ptr<T5GemmaLayer>> layers;
 
  private:
-  uint64_t dropout_key(const T5GemmaPass& pass, const char* site) const;
+  uint64_t dropout_key(const char* site) const;
 
   DecoderConfig c_;
   int64_t eoi_token_;

@@ -153,8 +153,7 @@ T5GemmaLayer::T5GemmaLayer(const T5GemmaConfig& config, bool decoder, size_t lay
 
 void T5GemmaLayer::add_part(ResidualStream& x, const RmsNorm& norm, const at::Tensor& part,
                             const T5GemmaPass& pass) const {
-  x.add(norm.forward(part), pass.rows, derive(pass.context->random_key ^ norm.name_key(), "out"),
-        pass.dropout);
+  x.add(norm.forward(part), pass.rows, derive(norm.name_key(), "out"), pass.dropout);
 }
 
 void T5GemmaLayer::forward(ResidualStream& x, const std::optional<at::Tensor>& source,

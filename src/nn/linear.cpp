@@ -92,7 +92,7 @@ Projection Linear::projection(const at::Tensor& x, const ForwardContext& context
   if (!lora) return out;
   out.a = lora->a.weight.value.tensor();
   out.b = lora->b.weight.value.tensor();
-  out.key = context.random_key ^ name_key();
+  out.key = name_key();
   out.dropout = context.training ? lora->options.dropout : 0.0;
   out.scale = lora->options.scale;
   return out;
@@ -106,10 +106,10 @@ at::Tensor Linear::dora_forward(const at::Tensor& x, const at::Tensor& row_keys,
   const bool outside = bias && bias->trained();
   std::optional<at::Tensor> b;
   if (bias && !outside) b = bias->as(type);
-  const at::Tensor y = dora_linear(
-      x, weight_to_multiply(weight.value.resident(), x, context), b, lora->a.weight.as(adapter_type),
-      lora->b.weight.as(adapter_type), lora->magnitude->as(at::kFloat) / dora_norm(), row_keys,
-      context.random_key ^ name_key(), context.training ? lora->options.dropout : 0.0, lora->options.scale);
+  const at::Tensor y = dora_linear(x, weight_to_multiply(weight.value.resident(), x, context), b,
+                                   lora->a.weight.as(adapter_type), lora->b.weight.as(adapter_type),
+                                   lora->magnitude->as(at::kFloat) / dora_norm(), row_keys, name_key(),
+                                   context.training ? lora->options.dropout : 0.0, lora->options.scale);
   return outside ? y + bias->as(type) : y;
 }
 

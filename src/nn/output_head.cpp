@@ -39,14 +39,14 @@ at::Tensor OutputHead::states(const at::Tensor& hidden, const at::Tensor& row_ke
   if (shares_adapter()) {  // the head's A is the transposed B of the embedding
     const Embedding::Lora& lora = *shared_->lora;
     const double p = context.training ? lora.options.dropout : 0.0;
-    const at::Tensor dropped = dropout(scaled, row_keys, context.random_key ^ derive(0, "lm_head"), p);
+    const at::Tensor dropped = dropout(scaled, row_keys, derive(0, "lm_head"), p);
     return at::cat({scaled, dropped.matmul(lora.b.as(hidden.scalar_type())) * lora.options.scale}, -1);
   }
   if (tied() || !linear_->lora) return scaled;
   const LoraOptions& options = linear_->lora->options;
   const double p = context.training ? options.dropout : 0.0;
   TORCH_CHECK(p == 0.0 || !options.dora, "output head: DoRA with dropout");
-  const at::Tensor dropped = dropout(scaled, row_keys, context.random_key ^ linear_->name_key(), p);
+  const at::Tensor dropped = dropout(scaled, row_keys, linear_->name_key(), p);
   const at::Tensor low_rank = dropped.matmul(linear_->lora->a.weight.as(hidden.scalar_type()).t());
   return at::cat({scaled, low_rank * options.scale}, -1);
 }

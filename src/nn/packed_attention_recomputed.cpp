@@ -94,7 +94,7 @@ struct PackedLayout : torch::CustomClassHolder {
     problem.options = options;
     if (!causal && group.keys.places.numel() < group.samples * group.keys.length)
       problem.key_lengths = group.key_lengths;
-    if (options.p > 0) problem.row_keys = row_keys(group.slots, group.queries.length);
+    if (options.p > 0) problem.row_keys = row_keys(group.dropout_keys, group.queries.length);
     if (bias_weight.defined()) {
       const int64_t length = group.queries.length;
       problem.bias_weight = bias_weight;

@@ -21,7 +21,7 @@ ScoreHead::ScoreHead(const ScoreHeadFacts& facts) : facts_(facts) {
 
 at::Tensor ScoreHead::states(const at::Tensor& hidden, const at::Tensor& row_keys,
                              const ForwardContext& context) const {
-  const uint64_t key = context.random_key ^ name_key();
+  const uint64_t key = name_key();
   const double p = context.training ? facts_.dropout : 0.0;
   const at::Tensor x = dropout(hidden.to(at::kFloat), row_keys, derive(key, "in"), p);
   if (!dense_) return x;

@@ -65,12 +65,12 @@ at::Tensor dropout(const at::Tensor& x, const at::Tensor& row_keys, uint64_t key
   return p == 0.0 ? x : Dropout::apply(x, row_keys, static_cast<int64_t>(key), p);
 }
 
-at::Tensor row_keys(const at::Tensor& slots, const at::Tensor& positions) {
-  return slots.mul(int64_t{1} << 40).add(positions);
+at::Tensor row_keys(const at::Tensor& dropout_keys, const at::Tensor& positions) {
+  return dropout_keys.add(positions);
 }
 
-at::Tensor row_keys(const at::Tensor& slots, int64_t seq) {
-  return row_keys(slots.unsqueeze(1), at::arange(seq, slots.options()).unsqueeze(0));
+at::Tensor row_keys(const at::Tensor& dropout_keys, int64_t seq) {
+  return row_keys(dropout_keys.unsqueeze(1), at::arange(seq, dropout_keys.options()).unsqueeze(0));
 }
 
 }  // namespace trainer

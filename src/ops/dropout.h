@@ -21,12 +21,12 @@ at::Tensor dropout_apply(const at::Tensor& x, const at::Tensor& row_keys, uint64
 at::Tensor dropout_with_gradient(const at::Tensor& x, const at::Tensor& g, const at::Tensor& sum,
                                  const at::Tensor& row_keys, uint64_t key, double p);
 
-// Returns the keys of the rows of [batch, seq, ...] states, int64 [batch, seq]. A key is made of the sample's
-// slot in its effective batch and the position.
-at::Tensor row_keys(const at::Tensor& slots, int64_t seq);
+// Returns the keys of the rows of [batch, seq, ...] states, int64 [batch, seq]. A key is made of that of the
+// sample (MicroBatch::dropout_keys), which is random and differs from step to step, and the position.
+at::Tensor row_keys(const at::Tensor& dropout_keys, int64_t seq);
 
-// The same for tokens with these slots and positions, element by element.
-at::Tensor row_keys(const at::Tensor& slots, const at::Tensor& positions);
+// The same for tokens of samples with these keys and positions, element by element.
+at::Tensor row_keys(const at::Tensor& dropout_keys, const at::Tensor& positions);
 
 // The CPU's form of both: dropout_cpu.cpp. A GPU's kernel has the same bits.
 at::Tensor dropout_cpu(const at::Tensor& x, const at::Tensor& row_keys, int64_t key, double p);

@@ -243,6 +243,22 @@ void Gradients::drop(const TrainedParameter& parameter) {
   if (!sums_->of[i].below) sums_->of[i].value.reset();
 }
 
+std::vector<at::Tensor> Gradients::sums() const {
+  std::vector<at::Tensor> all;
+  for (size_t i = 0; i < leaves_.size(); i++) all.push_back(sum_of(i));
+  return all;
+}
+
+void Gradients::set(const std::vector<at::Tensor>& sums) {
+  for (size_t i = 0; i < leaves_.size(); i++) {
+    const bool apart = is_apart(i);
+    leaves_[i].mutable_grad() = apart ? at::Tensor() : sums[i];
+    if (!apart) continue;
+    sums_->of[i].value = sums[i];
+    sums_->of[i].begun = sums[i].defined();
+  }
+}
+
 at::Tensor Gradients::sum_of(size_t i) const {
   if (!sums_) return leaves_[i].grad();
   const Sums::Sum& sum = sums_->of[i];

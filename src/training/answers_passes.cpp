@@ -19,7 +19,7 @@ double counted(const LabelWeights& weights, SumOf of) {
 
 MicroBatch laid_out(const AnswersPass& pass, const EffectiveBatch& batch, const std::vector<int64_t>& slots) {
   const InPhase phase(MemoryPhase::input);
-  return collate(batch, slots, collate_options(pass.config, pass.model), pass.device);
+  return collate(batch, slots, collate_options(pass.config, pass.model, pass.random_key), pass.device);
 }
 
 }  // namespace

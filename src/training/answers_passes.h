@@ -53,6 +53,7 @@ struct AnswersPass {
   const Config& config;
   at::Device device;
   ForwardContext context;
+  uint64_t random_key = 0;                        // of dropout (CollateOptions)
   std::function<bool(int64_t slot)> wanted = {};  // empty: all slots of this rank's share
   std::function<void()> before_each = {};         // called before each micro-batch; it may throw
   SumOf of = SumOf::answer;

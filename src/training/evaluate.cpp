@@ -27,8 +27,9 @@ CutLimits cut_limits(const Config& config, bool encoder_decoder, int64_t batch_s
   return limits;
 }
 
-CollateOptions collate_options(const Config& config, const Model& model) {
+CollateOptions collate_options(const Config& config, const Model& model, uint64_t random_key) {
   CollateOptions options = model.collate_options();
+  options.random_key = random_key;
   options.packing = config.data.packs();
   return options;
 }

@@ -54,7 +54,7 @@ RowsOfData rows_of_data(const Dataset& dataset, const Config& config) {
 class Groups {
  public:
   explicit Groups(const DatasetPass& pass)
-      : pass_{pass.model, pass.config, pass.device, {}, {}, pass.between, pass.of},
+      : pass_{pass.model, pass.config, pass.device, {}, 0, {}, pass.between, pass.of},
         splits_(pass.model, pass.config, pass.device, pass.budget, pass.listener) {}
 
   // Returns what each slot of this rank's share gives.

@@ -27,7 +27,8 @@ std::vector<std::vector<double>> scores_of_split(const ScorePass& pass, const Ef
   for (; at.micro_batch < split.micro_batches.size(); at.micro_batch++) {
     if (pass.before_each) pass.before_each();
     const std::vector<int64_t>& slots = split.micro_batches[at.micro_batch];
-    const MicroBatch micro = collate(batch, slots, collate_options(pass.config, pass.model), pass.device);
+    const MicroBatch micro =
+        collate(batch, slots, collate_options(pass.config, pass.model, pass.random_key), pass.device);
     if (micro.supervised_labels.numel() == 0) continue;
     const at::Tensor scores = pass.model.head().logits(pass.model.supervised_states(micro, pass.context));
     if (scores.is_meta()) continue;
@@ -63,7 +64,7 @@ std::vector<std::vector<double>> of_all_ranks(const Ranks& ranks,
 
 ScorePasses::ScorePasses(const Model& model, const Config& config, at::Device device, BatchBudget& budget,
                          const RecoveryListener& listener, const std::function<void()>& between)
-    : pass_{model, config, device, {}, between}, splits_(model, config, device, budget, listener) {}
+    : pass_{model, config, device, {}, 0, between}, splits_(model, config, device, budget, listener) {}
 
 std::vector<std::vector<double>> ScorePasses::scores(const EffectiveBatch& batch) {
   const at::NoGradGuard no_grad;

@@ -26,6 +26,7 @@ struct ScorePass {
   const Config& config;
   at::Device device;
   ForwardContext context = {};
+  uint64_t random_key = 0;                 // of dropout (CollateOptions)
   std::function<void()> before_each = {};  // called before each micro-batch; it may throw
 };
 

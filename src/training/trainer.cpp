@@ -30,6 +30,7 @@
 #include "training/gradient_sums.h"
 #include "training/oom_recovery.h"
 #include "training/placement.h"
+#include "training/repeated_passes.h"
 #include "training/step_of_answers.h"
 #include "training/step_of_vectors.h"
 
@@ -81,6 +82,7 @@ Trainer::Trainer(const Config& config, Model& model, at::Device device, int64_t 
       schedule_(config.optimizer, total_steps),
       anchor_(at::zeros({1}, device).set_requires_grad(true)),
       packs_(std::make_shared<AdapterPacks>()),
+      repeated_(std::make_unique<RepeatedPasses>(gradients_, device)),
       thrash_watch_([this] { return allocator_retries(device_); }) {}
 
 Trainer::~Trainer() = default;
@@ -157,6 +159,7 @@ void Trainer::answer_thrashing(const EffectiveBatch& batch, MicroBatchSplit spli
 
 void Trainer::rehearse(const EffectiveBatch& batch) {
   answers_.reset();
+  repeated_->forget();
   if (config_.objective.embeds())
     vectors_ = std::make_unique<StepOfVectors>(config_.objective.similarity_scale, batch);
   OomRecovery recovery(recovery_options("memory test"));
@@ -171,11 +174,14 @@ void Trainer::rehearse(const EffectiveBatch& batch) {
   empty_cache(device_);
 }
 
-// The context of the current step.
+// The key of the current step's dropout.
+uint64_t Trainer::random_key() const {
+  return derive(static_cast<uint64_t>(config_.seed), static_cast<uint64_t>(steps_));
+}
+
 ForwardContext Trainer::step_context() const {
   ForwardContext context;
   context.training = true;
-  context.random_key = derive(static_cast<uint64_t>(config_.seed), static_cast<uint64_t>(steps_));
   context.free_order = !config_.training.deterministic;
   context.attention_chunk_bytes = attention_chunk_bytes(MemoryLimit::parse(config_.memory.limit).bytes());
   context.anchor = anchor_;
@@ -236,7 +242,7 @@ TermSums Trainer::run_passes(const EffectiveBatch& batch, const MicroBatchSplit&
     const at::NoGradGuard no_grad;
     ForwardContext before = context;
     before.kept_inputs = nullptr;
-    const auto found = scores_of_split({model_, config_, device_, before}, batch, split, at);
+    const auto found = scores_of_split({model_, config_, device_, before, random_key()}, batch, split, at);
     if (!device_.is_meta()) vectors_->compare(found);
     at = {0, "forward"};
   }
@@ -249,6 +255,10 @@ TermSums Trainer::run_passes(const EffectiveBatch& batch, const MicroBatchSplit&
     const std::vector<int64_t>& slots = split.micro_batches[at.micro_batch];
     MicroBatch micro = lay_out(batch, slots);
     if (micro.supervised_labels.numel() == 0) continue;
+    if (repeats(context)) {
+      sums.add(repeated_pass(micro, context, seed));
+      continue;
+    }
     const Begun begun = forward(std::move(micro), context, slots, seed);
     at.stage = "backward";
     backward(begun.value, begun.gradient, split.recomputed_blocks, at.micro_batch == last);
@@ -256,6 +266,24 @@ TermSums Trainer::run_passes(const EffectiveBatch& batch, const MicroBatchSplit&
   }
   packs_->end();
   return sums;
+}
+
+// Returns whether the passes of this step depend on their micro-batches only, and on what is on the device.
+bool Trainer::repeats(const ForwardContext& context) const {
+  return records_work(device_) && ranks_.alone() && !answers_ && !vectors_ && context.embedding_noise <= 0 &&
+         !context.kept_inputs && !placement_->lends_weights();
+}
+
+// The adapters are packed by the pass itself, because those of an update lie elsewhere in the next one.
+LossSum Trainer::repeated_pass(const MicroBatch& micro, ForwardContext context, const at::Tensor& seed) {
+  context.packs = nullptr;
+  const RepeatedPasses::Form form{context.recompute_blocks, context.light, context.widen_once};
+  return repeated_->run(micro, seed, form,
+                        [this, context](const MicroBatch& own, const at::Tensor& own_seed) {
+                          const Begun begun = forward(own, context, {}, own_seed);
+                          backward(begun.value, begun.gradient, context.recompute_blocks, /*last=*/false);
+                          return begun.out;
+                        });
 }
 
 Trainer::Begun Trainer::forward(MicroBatch micro, const ForwardContext& context,
@@ -268,7 +296,7 @@ Trainer::Begun Trainer::forward(MicroBatch micro, const ForwardContext& context,
 
 MicroBatch Trainer::lay_out(const EffectiveBatch& batch, const std::vector<int64_t>& slots) const {
   const InPhase phase(MemoryPhase::input);
-  return collate(batch, slots, collate_options(config_, model_), device_);
+  return collate(batch, slots, collate_options(config_, model_, random_key()), device_);
 }
 
 // Runs the backward pass of one micro-batch; `last`: of this rank's share.
@@ -327,6 +355,7 @@ OomRecoveryOptions Trainer::recovery_options(const std::string& stage) {
           /*clean_up=*/
           [this] {
             gradients_.clear();
+            repeated_->stop();
             packs_->forget();
             placement_->finish_copies();
           },
@@ -338,6 +367,7 @@ OomRecoveryOptions Trainer::recovery_options(const std::string& stage) {
 void Trainer::move_to(at::Device device) {
   at::NoGradGuard no_grad;
   gradients_.clear();
+  repeated_ = std::make_unique<RepeatedPasses>(gradients_, device);
   packs_->forget();
   placement_->move_to(device);
   {
@@ -352,6 +382,7 @@ void Trainer::move_to(at::Device device) {
 
 EvaluationResult Trainer::evaluate(const Dataset& dataset, const std::function<void()>& between) {
   weights_changed();
+  repeated_->forget();
   return trainer::evaluate(model_, dataset, config_, device_, budgets_.evaluation, listener_, between,
                            ranks_);
 }

@@ -49,7 +49,8 @@ std::vector<double> Trainer::sums_over_ranks(const EffectiveBatch& batch, const 
   std::vector<double> sums;
   run_on_all_ranks(model_, ranks_, [&] {
     MicroBatchSplit split = first_split(batch, nullptr);
-    sums = sums_by_slot({model_, config_, device_, context}, batch, split, budgets_.training, recovery);
+    sums = sums_by_slot({model_, config_, device_, context, random_key()}, batch, split, budgets_.training,
+                        recovery);
   });
   return device_.is_meta() ? sums : all_reduce(ranks_, sums);
 }

@@ -23,7 +23,7 @@ void Trainer::prepare_vectors(const EffectiveBatch& batch, OomRecovery& recovery
     const at::NoGradGuard no_grad;
     MicroBatchSplit split = first_split(batch, nullptr);
     vectors = run_split(recovery, batch, split, budgets_.training, [&](PassProgress& at) {
-      return scores_of_split({model_, config_, device_, context}, batch, split, at);
+      return scores_of_split({model_, config_, device_, context, random_key()}, batch, split, at);
     });
   });
   vectors_->compare(of_all_ranks(ranks_, vectors));

@@ -4,6 +4,7 @@
 
 #include "trainer/data/batching.h"
 
+#include "base/random.h"
 #include "data/fixture.h"
 #include "data/upload.h"
 
@@ -18,6 +19,11 @@ Numbers values(const at::Tensor& tensor) {
   return {flat.const_data_ptr<int64_t>(), flat.const_data_ptr<int64_t>() + flat.numel()};
 }
 
+Numbers keys_of(Numbers slots, uint64_t random_key = 0) {
+  for (int64_t& slot : slots) slot = static_cast<int64_t>(derive(random_key, static_cast<uint64_t>(slot)));
+  return slots;
+}
+
 EffectiveBatch t5_batch() { return {{{{4, 5, 1}, {6, 1}}, {{9, 1}, {7, 8, 1}}, {{1}, {kIgnore, 5}}}, 0, 0}; }
 
 TEST(CollateTest, EncoderDecoder) {
@@ -30,8 +36,18 @@ TEST(CollateTest, EncoderDecoder) {
   EXPECT_EQ(values(batch.decoder_input_ids), (Numbers{50, 0, 5, 50, 6, 1, 50, 7, 8}));
   EXPECT_EQ(values(batch.supervised_rows), (Numbers{1, 3, 4, 6, 7, 8}));
   EXPECT_EQ(values(batch.supervised_labels), (Numbers{5, 6, 1, 7, 8, 1}));
-  EXPECT_EQ(values(batch.slots), (Numbers{2, 0, 1}));
+  EXPECT_EQ(values(batch.dropout_keys), keys_of({2, 0, 1}));
   EXPECT_EQ(batch.tokens, (1 + 2) + (3 + 2) + (2 + 3));
+}
+
+TEST(CollateTest, DropoutKeysOfAStepAreThoseOfItsRandomKeyAndSlots) {
+  CollateOptions options{true, 0, 50};
+  for (const bool packing : {false, true}) {
+    options.packing = packing;
+    options.random_key = 3;
+    EXPECT_EQ(values(collate(t5_batch(), {2, 0}, options, at::kCPU).dropout_keys), keys_of({2, 0}, 3));
+    EXPECT_NE(keys_of({2, 0}, 3), keys_of({2, 0}, 4));
+  }
 }
 
 TEST(CollateTest, Decoder) {
@@ -73,21 +89,21 @@ TEST(CollateTest, PackedSamplesShareARow) {
   EXPECT_EQ(batch.input_ids.sizes(), (at::IntArrayRef{1, 8}));
   EXPECT_EQ(values(batch.input_ids), (Numbers{3, 7, 3, 4, 5, 1, 9, 8}));
   EXPECT_EQ(batch.lengths, (Numbers{2, 4, 1, 1}));
-  EXPECT_EQ(values(batch.slots), (Numbers{1, 0, 2, 3}));
+  EXPECT_EQ(values(batch.dropout_keys), keys_of({1, 0, 2, 3}));
   // The last token of a sample predicts nothing, and the first is not predicted.
   EXPECT_EQ(values(batch.supervised_rows), (Numbers{0, 3, 4}));
   EXPECT_EQ(values(batch.supervised_labels), (Numbers{7, 5, 1}));
   EXPECT_EQ(batch.tokens, 7);
   ASSERT_TRUE(batch.packed);
   EXPECT_EQ(values(batch.packed->positions), (Numbers{0, 1, 0, 1, 2, 3, 0, 0}));
-  EXPECT_EQ(values(batch.packed->slots), (Numbers{1, 1, 0, 0, 0, 0, 2, 3}));
+  EXPECT_EQ(values(batch.packed->dropout_keys), keys_of({1, 1, 0, 0, 0, 0, 2, 3}));
   EXPECT_EQ(batch.packed->starts.scalar_type(), at::kInt);
   EXPECT_EQ(values(batch.packed->starts.to(at::kLong)), (Numbers{0, 2, 6, 7, 8}));
 
   const MicroBatch meta = collate(samples, {1, 0, 2, 3}, options, at::kMeta);
   EXPECT_EQ(meta.input_ids.sizes(), batch.input_ids.sizes());
   EXPECT_EQ(meta.packed->starts.sizes(), batch.packed->starts.sizes());
-  EXPECT_TRUE(meta.packed->positions.is_meta() && meta.packed->slots.is_meta());
+  EXPECT_TRUE(meta.packed->positions.is_meta() && meta.packed->dropout_keys.is_meta());
 }
 
 TEST(CollateTest, PackedPairsShareARowOfSourcesAndOneOfTargets) {
@@ -105,7 +121,7 @@ TEST(CollateTest, PackedPairsShareARowOfSourcesAndOneOfTargets) {
   ASSERT_TRUE(batch.packed && batch.packed_target);
   EXPECT_EQ(values(batch.packed->positions), (Numbers{0, 1, 0, 0, 1, 2}));
   EXPECT_EQ(values(batch.packed_target->row.positions), (Numbers{0, 1, 0, 0, 1, 2}));
-  EXPECT_EQ(values(batch.packed_target->row.slots), (Numbers{1, 1, 2, 0, 0, 0}));
+  EXPECT_EQ(values(batch.packed_target->row.dropout_keys), keys_of({1, 1, 2, 0, 0, 0}));
   // So few tokens attend in one group.
   for (const auto* groups : {&batch.packed_target->encoder, &batch.packed_target->cross}) {
     ASSERT_EQ(groups->size(), 1u);
@@ -115,7 +131,7 @@ TEST(CollateTest, PackedPairsShareARowOfSourcesAndOneOfTargets) {
     EXPECT_EQ(values(group.keys.rows), (Numbers{0, 1, 2, 3, 4, 5}));
     EXPECT_EQ(values(group.keys.places), (Numbers{0, 1, 3, 6, 7, 8}));
     EXPECT_EQ(values(group.key_lengths), (Numbers{2, 1, 3}));
-    EXPECT_EQ(values(group.slots), (Numbers{1, 2, 0}));
+    EXPECT_EQ(values(group.dropout_keys), keys_of({1, 2, 0}));
   }
 }
 
@@ -137,13 +153,12 @@ TEST(CollateTest, EverySampleAttendsInOneGroupOfLikeLengths) {
     Numbers seen, query_rows;
     int64_t pairs = 0;
     for (const AttentionGroup& group : *groups) {
-      for (const int64_t slot : values(group.slots)) seen.push_back(slot);
+      for (const int64_t key : values(group.dropout_keys)) seen.push_back(key);
       for (const int64_t row : values(group.queries.rows)) query_rows.push_back(row);
       EXPECT_LE(group.samples * group.queries.length * group.keys.length, 1 << 20);
       pairs += group.samples * group.queries.length * group.keys.length;
     }
-    std::ranges::sort(seen);
-    EXPECT_EQ(seen, slots);
+    EXPECT_TRUE(std::ranges::is_permutation(seen, keys_of(slots)));
     std::ranges::sort(query_rows);
     EXPECT_EQ(std::ssize(query_rows), query_rows.back() + 1) << "each query once";
     EXPECT_LT(groups->size(), 12u);
@@ -156,7 +171,7 @@ TEST(CollateTest, MetaHasTheSameShapes) {
   const MicroBatch meta = collate(t5_batch(), {0, 1}, {true, 0, 0}, at::kMeta);
   for (const auto& tensor :
        {&MicroBatch::input_ids, &MicroBatch::input_lengths, &MicroBatch::decoder_input_ids,
-        &MicroBatch::supervised_rows, &MicroBatch::supervised_labels, &MicroBatch::slots}) {
+        &MicroBatch::supervised_rows, &MicroBatch::supervised_labels, &MicroBatch::dropout_keys}) {
     EXPECT_TRUE((meta.*tensor).is_meta());
     EXPECT_EQ((meta.*tensor).sizes(), (real.*tensor).sizes());
   }

@@ -15,9 +15,9 @@ class GraphOnAGpu : public ::testing::Test {
     weight_ = at::eye(64, device_);
   }
   // Returns 2 in the first step, 4 in the second, ...
-  at::Tensor step() {
+  std::vector<at::Tensor> step() {
     count_.add_(1);
-    return count_.unsqueeze(0).matmul(weight_) * 2;
+    return {count_.unsqueeze(0).matmul(weight_) * 2};
   }
 
   c10::Device device_{c10::kCUDA, 0};
@@ -27,26 +27,26 @@ class GraphOnAGpu : public ::testing::Test {
 TEST_F(GraphOnAGpu, StartsWhatWasRecordedAndKeepsItsMemoryFromOthers) {
   const RecordedWork recorded = record_work(device_, [&] { return step(); });
   ASSERT_EQ(recorded.problem, "");
-  EXPECT_TRUE(recorded.now.eq(2).all().item<bool>());
+  EXPECT_TRUE(recorded.now[0].eq(2).all().item<bool>());
   for (int step = 2; step < 6; step++) {
     const at::Tensor other = at::full({1 << 16}, NAN, device_);
     recorded.graph->start();
-    EXPECT_TRUE(recorded.later.eq(2 * step).all().item<bool>()) << step;
+    EXPECT_TRUE(recorded.later[0].eq(2 * step).all().item<bool>()) << step;
   }
 }
 
 TEST_F(GraphOnAGpu, WorkThatReadsFromTheDeviceRunsWithoutAGraph) {
   const RecordedWork recorded = record_work(device_, [&] {
-    const at::Tensor out = step();
-    EXPECT_GT(out.sum().item<double>(), 0);  // cannot be recorded
+    const std::vector<at::Tensor> out = step();
+    EXPECT_GT(out[0].sum().item<double>(), 0);  // cannot be recorded
     return out;
   });
   EXPECT_EQ(recorded.graph, nullptr);
   EXPECT_NE(recorded.problem, "");
-  EXPECT_TRUE(recorded.now.eq(2).all().item<bool>());
+  EXPECT_TRUE(recorded.now[0].eq(2).all().item<bool>());
   const RecordedWork next = record_work(device_, [&] { return step(); });
   EXPECT_EQ(next.problem, "");
-  EXPECT_TRUE(next.now.eq(4).all().item<bool>());
+  EXPECT_TRUE(next.now[0].eq(4).all().item<bool>());
 }
 
 }  // namespace

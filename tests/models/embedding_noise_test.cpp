@@ -10,7 +10,6 @@ at::Tensor states_with(const Model& model, const MicroBatch& micro, bool trainin
   const at::NoGradGuard no_grad;
   ForwardContext context;
   context.training = training;
-  context.random_key = 7;
   context.embedding_noise = noise;
   return model.supervised_states(micro, context);
 }

@@ -58,7 +58,6 @@ TEST_P(GoldenTest, RecomputingEveryBlockGivesTheSameBitsWithDropoutOn) {
   golden.model->set_dropout(0.1);
   ForwardContext context = context_for(*golden.model);
   context.training = true;
-  context.random_key = 7;
   const auto kept = golden.gradients(golden.one_cut(), context);
   context.recompute_blocks = golden.model->num_blocks();
   for (const auto& [name, gradient] : golden.gradients(golden.one_cut(), context)) {
@@ -72,7 +71,6 @@ TEST_P(GoldenTest, MakingQuickOperatorsAgainGivesTheSameBitsWithDropoutOn) {
     golden.model->set_dropout(0.1);
     ForwardContext context = context_for(*golden.model);
     context.training = true;
-    context.random_key = 7;
     const auto kept = golden.gradients(golden.one_cut(), context);
     context.light = true;
     for (const int64_t blocks : {0, 1}) {
@@ -88,7 +86,6 @@ TEST_P(GoldenTest, DropoutDoesNotDependOnTheCut) {
   golden.model->set_dropout(0.2);
   ForwardContext context = context_for(*golden.model);
   context.training = true;
-  context.random_key = 11;
   const auto whole = golden.gradients(golden.one_cut(), context);
   for (const auto& [name, gradient] : golden.gradients({{4}, {2, 0}, {3, 1}}, context)) {
     EXPECT_LE(relative_error(gradient, whole.at(name)), kFp32Tolerance) << name;

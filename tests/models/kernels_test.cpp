@@ -9,10 +9,9 @@
 
 #include "trainer/generation/generate.h"
 
-#include "memory/gpu_graph.h"
 #include "models/golden.h"
 #include "ops/emulated_kernels.h"
-#include "support/call_log.h"
+#include "support/repeated_on_the_cpu.h"
 
 namespace trainer {
 namespace {
@@ -44,7 +43,6 @@ TEST_P(GoldenOnAnEmulatedGpu, RecomputingEveryBlockGivesTheSameBitsWithDropoutOn
   golden.model->set_dropout(0.1);
   ForwardContext context = training_context();
   context.training = true;
-  context.random_key = 7;
   const auto kept = golden.gradients(golden.one_cut(), context);
   context.recompute_blocks = golden.model->num_blocks();
   for (const auto& [name, gradient] : golden.gradients(golden.one_cut(), context)) {
@@ -57,7 +55,6 @@ TEST_P(GoldenOnAnEmulatedGpu, MakingQuickOperatorsAgainGivesTheSameBitsWithDropo
   golden.model->set_dropout(0.1);
   ForwardContext context = training_context();
   context.training = true;
-  context.random_key = 7;
   const auto kept = golden.gradients(golden.one_cut(), context);
   context.light = true;
   for (const auto& [name, gradient] : golden.gradients(golden.one_cut(), context)) {
@@ -118,41 +115,6 @@ std::vector<std::vector<Tokens>> answers_of(const Model& model, const Generation
   return answers;
 }
 
-// In place of a CUDA graph. It has the host's numbers of the recording, as that, and finds other calls than
-// those of the recording.
-class RepeatedOnTheCpu : public GpuGraph {
- public:
-  static RecordedWork record(const std::function<at::Tensor()>& work) {
-    auto graph = std::make_unique<RepeatedOnTheCpu>();
-    graph->work_ = work;
-    RecordedWork recorded;
-    recorded.now = logged(work, graph->calls_);
-    graph->later_ = recorded.later = recorded.now.clone();
-    recorded.graph = std::move(graph);
-    return recorded;
-  }
-  void start() const override {
-    std::vector<std::string> calls;
-    later_.copy_(logged(work_, calls));
-    const auto [ours, recorded] = std::ranges::mismatch(calls, calls_);
-    EXPECT_EQ(ours == calls.end() ? "" : *ours, recorded == calls_.end() ? "" : *recorded);
-    starts++;
-  }
-  static inline int64_t starts = 0;
-
- private:
-  static at::Tensor logged(const std::function<at::Tensor()>& work, std::vector<std::string>& calls) {
-    const CallLog log;
-    at::Tensor result = work();
-    calls = log.calls();
-    return result;
-  }
-
-  std::function<at::Tensor()> work_;
-  at::Tensor later_;
-  std::vector<std::string> calls_;
-};
-
 class GenerationOnAnEmulatedGpu : public testing::TestWithParam<const char*> {};
 
 // What steps take from the host would be that of the recording in a CUDA graph.
@@ -167,10 +129,8 @@ TEST_P(GenerationOnAnEmulatedGpu, GivesTheAnswersOfTheCpuInStepsThatDependOnTheD
     config.repetition_penalty = 1.3;
     const auto expected = answers_of(*golden.model, config);
     OperatorsOnAnEmulatedGpu operators;
-    set_recorder_for_cpu(RepeatedOnTheCpu::record);
-    RepeatedOnTheCpu::starts = 0;
+    const RepeatingOnTheCpu repeating;
     EXPECT_EQ(answers_of(*golden.model, config), expected);
-    set_recorder_for_cpu({});
     EXPECT_GT(files_used(operators.gpu.take_used(), "cached_attention.cu"), 0);
     EXPECT_EQ(RepeatedOnTheCpu::starts > 0, !follows_lengths);
   }

@@ -14,7 +14,6 @@ ForwardContext training_context() {
   ForwardContext context;
   context.anchor = at::zeros({1}).set_requires_grad(true);
   context.training = true;
-  context.random_key = 7;
   return context;
 }
 

@@ -54,7 +54,6 @@ class Samples {
     ForwardContext context;
     context.anchor = at::zeros({1}).set_requires_grad(true);
     context.training = true;
-    context.random_key = 99;
     context.recompute_blocks = recompute;
     CollateOptions options = model.collate_options();
     options.packing = packing;

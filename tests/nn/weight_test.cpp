@@ -45,7 +45,6 @@ const LoraOptions kLora{4, 2.0, 0.1, false, false}, kDora{4, 2.0, 0.0, true, fal
 ForwardContext training_context() {
   ForwardContext context;
   context.training = true;
-  context.random_key = 7;
   return context;
 }
 

@@ -4,12 +4,16 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "base/random.h"
 #include "support/reference_ops.h"
 
 namespace trainer {
 namespace {
 
-at::Tensor keys_of(std::vector<int64_t> slots, int64_t seq) { return row_keys(at::tensor(slots), seq); }
+at::Tensor keys_of(std::vector<int64_t> samples, int64_t seq) {
+  for (int64_t& key : samples) key = static_cast<int64_t>(derive(1, static_cast<uint64_t>(key)));
+  return row_keys(at::tensor(samples), seq);
+}
 
 TEST(Dropout, KeepsExpectationAndVariance) {
   const at::Tensor x = at::ones({64, 32, 256});

@@ -20,6 +20,7 @@ struct Case {
   std::string model;
   bool lora, recompute, packing = false;
   bool offload = false, copies = false;  // copies: as on a GPU
+  at::ScalarType type = at::kFloat;
 };
 
 inline std::string name_of(const Case& c) {
@@ -46,7 +47,7 @@ struct Bench {
   explicit Bench(const Case& c, const std::function<void(Config&)>& change = {}) : config(config_of(c)) {
     if (change) change(config);
     model = load_model(golden_directory(c.model) / "model",
-                       {at::kCPU, at::kFloat, /*train_all=*/!c.lora, std::nullopt, c.offload});
+                       {at::kCPU, c.type, /*train_all=*/!c.lora, std::nullopt, c.offload});
     if (model->has_dropout()) model->set_dropout(0.1);
     if (c.lora) {
       LoraConfig lora;

@@ -110,6 +110,8 @@ struct CollateOptions {
   int64_t pad_id = 0;
   int64_t decoder_start_id = 0;  // T5: pad
   bool packing = false;
+  // Made of (seed, step): dropout masks follow from it, the sample's slot, the position and the layer.
+  uint64_t random_key = 0;
   bool targets_are_sources = false;  // an encoder-decoder that scores a text reads it in its decoder, too
 };
 

@@ -66,9 +66,9 @@ struct EffectiveBatch {
 
 // The layout of a packed row: samples one after another, with nothing between them.
 struct PackedRow {
-  at::Tensor positions;  // [1, tokens] int64: position of the token in its sample
-  at::Tensor slots;      // [1, tokens] int64: slot of the token's sample
-  at::Tensor starts;     // [samples + 1] int32: start of each sample, and end of the last ("cu_seqlens")
+  at::Tensor positions;     // [1, tokens] int64: position of the token in its sample
+  at::Tensor dropout_keys;  // [1, tokens] int64: of the token's sample
+  at::Tensor starts;        // [samples + 1] int32: start of each sample, and end of the last ("cu_seqlens")
 };
 
 // Tokens of some packed samples, as rows of a padded [samples, length] layout.
@@ -83,7 +83,7 @@ struct AttentionGroup {
   int64_t samples = 0;
   PaddedRows queries, keys;  // in self-attention: the same
   at::Tensor key_lengths;    // [samples] int64
-  at::Tensor slots;          // [samples] int64
+  at::Tensor dropout_keys;   // [samples] int64
 };
 
 // The tensors that only a packed micro-batch of an encoder-decoder has. The groups of each kind of attention
@@ -106,7 +106,7 @@ struct MicroBatch {
   at::Tensor supervised_weights;  // [n] fp32: their weights in the loss; undefined: all are 1
   at::Tensor teacher_ids;         // [n, top] int64: TeacherTokens of these tokens; undefined: no teacher
   at::Tensor teacher_log_probs;   // [n, top] fp32
-  at::Tensor slots;               // [samples] int64: dropout keys
+  at::Tensor dropout_keys;        // [samples] int64: made of CollateOptions::random_key and the slots
   std::vector<int64_t> lengths;   // input_lengths on the host
   int64_t tokens = 0;             // not padding, source and target
   std::optional<PackedRow> packed;

@@ -15,7 +15,6 @@ struct ForwardContext {
   bool training = false;  // dropout on
   // In generation: the pass has few rows, which nothing records for gradients (nn/few_rows_linear.h).
   bool few_rows = false;
-  uint64_t random_key = 0;  // made of (seed, step); all dropout masks follow from it
   int64_t recompute_blocks =
       0;  // number of blocks, from the first, that keep only their input and run again in backward
   // On a GPU, a recomputed block makes a frozen weight in NF4 or FP8 bf16 once for its second forward pass
@@ -27,7 +26,7 @@ struct ForwardContext {
   bool light = false;
   int64_t attention_chunk_bytes = int64_t{256} << 20;  // on a GPU (nn/attention.h)
   // alpha: the embedded tokens of a sample get uniform noise of up to alpha / sqrt(tokens x hidden size),
-  // which follows from random_key, too (NEFTune). Only while training.
+  // which follows from its dropout key, too (NEFTune). Only while training.
   double embedding_noise = 0.0;
   bool free_order = false;  // on a GPU, attention may sum in another order every time
   // A one-element leaf that requires grad. It makes autograd enter a recomputed block whose inputs need no

@@ -48,6 +48,10 @@ class Gradients {
   at::Tensor get(const TrainedParameter& parameter) const;
   // Makes the sum of a parameter that no backward has reached 0; does nothing to another.
   void make_zeros(const TrainedParameter& parameter);
+  // Returns all sums in the order of the parameters, undefined where there is none, and replaces them. Not
+  // for offloaded parameters.
+  std::vector<at::Tensor> sums() const;
+  void set(const std::vector<at::Tensor>& sums);
   // Forgets the sum of one parameter, and frees its memory.
   void drop(const TrainedParameter& parameter);
 

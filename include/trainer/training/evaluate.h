@@ -50,7 +50,7 @@ EvaluationResult evaluate(Model& model, const Dataset& dataset, const Config& co
 
 // The limits by which samples are split into micro-batches of this size, and the layout of a micro-batch.
 CutLimits cut_limits(const Config& config, bool encoder_decoder, int64_t batch_size);
-CollateOptions collate_options(const Config& config, const Model& model);
+CollateOptions collate_options(const Config& config, const Model& model, uint64_t random_key = 0);
 
 // Sets data.packing: auto to false where packing may be slower: on a GPU, if the model does not pack there
 // (Model::packs_on_gpu()).

@@ -55,6 +55,7 @@ class OomRecovery;
 class Placement;
 class StepOfAnswers;
 class StepOfVectors;
+class RepeatedPasses;
 class TermSums;
 struct MicroBatchSplit;
 struct OomRecoveryOptions;
@@ -123,9 +124,12 @@ class Trainer {
   OomRecoveryOptions recovery_options(const std::string& stage);
   MicroBatchSplit first_split(const EffectiveBatch& batch, const StepCuts* replay) const;
   ForwardContext step_context() const;
+  uint64_t random_key() const;
   TermSums accumulate(const EffectiveBatch& batch, MicroBatchSplit& split, OomRecovery& recovery);
   TermSums run_passes(const EffectiveBatch& batch, const MicroBatchSplit& split, PassProgress& at);
   MicroBatch lay_out(const EffectiveBatch& batch, const std::vector<int64_t>& slots) const;
+  bool repeats(const ForwardContext& context) const;
+  LossSum repeated_pass(const MicroBatch& micro, ForwardContext context, const at::Tensor& seed);
   void backward(const at::Tensor& loss, const at::Tensor& seed, int64_t recomputed_blocks, bool last);
   // What a backward pass begins with: a result of the forward pass, and its gradient; and all results.
   struct Begun {
@@ -180,6 +184,7 @@ class Trainer {
   int64_t steps_ = 0;
   at::Tensor anchor_;  // ForwardContext::anchor
   std::shared_ptr<AdapterPacks> packs_;
+  std::unique_ptr<RepeatedPasses> repeated_;
   BatchBudgets budgets_;
   ThrashWatch thrash_watch_;
   CacheWatch cache_watch_;

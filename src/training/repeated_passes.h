@@ -1,0 +1,57 @@
+// The forward and backward passes of micro-batches, which a GPU can start as one (memory/gpu_graph.h).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "trainer/data/sample.h"
+#include "trainer/ops/linear_cross_entropy.h"
+#include "trainer/optim/gradients.h"
+
+#include "memory/gpu_graph.h"
+
+namespace trainer {
+
+class RepeatedPasses {
+ public:
+  // Computes the loss of a micro-batch, and adds the gradients of `seed` x loss to the sums.
+  using Pass = std::function<LossSum(const MicroBatch& micro, const at::Tensor& seed)>;
+  // What a pass depends on besides the tensors of the micro-batch.
+  using Form = std::vector<int64_t>;
+
+  // `gradients`: where passes add to. They must outlive it.
+  RepeatedPasses(Gradients& gradients, at::Device device);
+
+  // Runs a pass. Where passes of one form, on micro-batches of one form, have come several times, the next is
+  // recorded, and those after it only start the graph. A pass may not depend on anything else on the host.
+  // The result is valid until the next call. What the graph holds counts as used memory.
+  LossSum run(const MicroBatch& micro, const at::Tensor& seed, Form form, const Pass& pass);
+  // Frees the graphs, as before other work that needs the memory.
+  void forget();
+  // Frees them for good, because there is no room for them.
+  void stop();
+
+ private:
+  struct Known {
+    int64_t passes = 0;
+    MicroBatch micro;  // what the graph reads
+    at::Tensor seed;
+    LossSum out;  // where its results lie
+    std::vector<at::Tensor> sums;
+    std::unique_ptr<GpuGraph> graph;
+  };
+
+  LossSum record(Known& known, const MicroBatch& micro, const at::Tensor& seed, const Pass& pass);
+
+  Gradients& gradients_;
+  at::Device device_;
+  c10::MempoolId_t pool_;
+  std::map<Form, Known> known_;
+  size_t graphs_ = 0;
+  bool stopped_ = false;
+};
+
+}  // namespace trainer
