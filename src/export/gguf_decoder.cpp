@@ -30,6 +30,7 @@ struct ArchitectureOfReaders {
   bool llama3_rope = false;  // divisors of the frequencies, of type llama3
   bool longrope = false;
   bool proportional = false;  // full layers have divisors of the frequencies, in every file
+  bool gemma4_vocabulary = false;
   Activation activation = Activation::silu;
 };
 
@@ -53,8 +54,11 @@ constexpr ArchitectureOfReaders kGemma2{
     .name = "gemma2", .windows = true, .activation = Activation::gelu_tanh};
 constexpr ArchitectureOfReaders kGemma3{
     .name = "gemma3", .windows = true, .activation = Activation::gelu_tanh};
-constexpr ArchitectureOfReaders kGemma4{
-    .name = "gemma4", .windows = true, .proportional = true, .activation = Activation::gelu_tanh};
+constexpr ArchitectureOfReaders kGemma4{.name = "gemma4",
+                                        .windows = true,
+                                        .proportional = true,
+                                        .gemma4_vocabulary = true,
+                                        .activation = Activation::gelu_tanh};
 
 // One family's own keys, refusals and names.
 using Adapt = void (*)(const Facts& facts, const nlohmann::json& config, GgufKeys& keys, DecoderNames& names);
@@ -347,6 +351,7 @@ GgufLayout gguf_layout_of_decoder(const nlohmann::json& config, bool has_head) {
   layout.architecture = readers.name;
   layout.metadata = keys.all;
   layout.blocks = facts->num_layers;
+  layout.gemma4_vocabulary = readers.gemma4_vocabulary;
   layout.parts = [facts, names](const std::string& tensor) {
     return parts_of_decoder(tensor, *facts, names);
   };

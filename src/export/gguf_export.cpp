@@ -56,12 +56,12 @@ std::optional<int32_t> end_of_turn(const std::filesystem::path& tokens, const st
   return ends.front();
 }
 
-void add_vocabulary(const MergedModel& model, const std::string& architecture, GgufMetadata& out) {
+void add_vocabulary(const MergedModel& model, const GgufLayout& layout, GgufMetadata& out) {
   const int64_t rows = model.plan.tensors.at(model.embedding).base.shape.at(0);
   const std::filesystem::path tokens = has_tokenizer(model.source) ? model.source : model.base;
   const std::filesystem::path chat = has_chat_template(model.source) ? model.source : model.base;
   GgufVocabulary vocabulary = read_gguf_vocabulary(tokens, rows);
-  if (architecture == "gemma4") make_gemma4(vocabulary);
+  if (layout.gemma4_vocabulary) make_gemma4(vocabulary);
   const std::optional<int32_t> end = end_of_turn(tokens, chat, model);
   if (!vocabulary.eos) vocabulary.eos = end;
   const auto add = [&](const char* key, GgufValue value) {
@@ -103,7 +103,7 @@ GgufMetadata whole_metadata(const MergedModel& model, const GgufLayout& layout, 
                    {"general.file_type", gguf_file_type(type)},
                    {"general.quantization_version", kGgufQuantizationVersion}};
   out.insert(out.end(), layout.metadata.begin(), layout.metadata.end());
-  add_vocabulary(model, layout.architecture, out);
+  add_vocabulary(model, layout, out);
   return out;
 }
 

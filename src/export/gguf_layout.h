@@ -41,10 +41,11 @@ struct GgufPart {
 };
 
 struct GgufLayout {
-  std::string architecture;    // llama, qwen35, t5, ...
-  GgufMetadata metadata;       // the keys of the architecture
-  int64_t blocks = 0;          // block_count
-  int64_t sliding_window = 0;  // a window that readers ignore, if it is shorter than the context; 0: none
+  std::string architecture;        // llama, qwen35, t5, ...
+  GgufMetadata metadata;           // the keys of the architecture
+  int64_t blocks = 0;              // block_count
+  int64_t sliding_window = 0;      // a window that readers ignore, if it is shorter than the context; 0: none
+  bool gemma4_vocabulary = false;  // readers expect the tokenizer that make_gemma4() makes
   // Divisors of each frequency of the rotary embedding, by the names of the tensors that hold them: of type
   // llama3 rope_freqs.weight, of type longrope rope_factors_short.weight and rope_factors_long.weight
   // (readers choose by the length of their context).
