@@ -354,8 +354,9 @@ ExportReport export_gguf(const ExportRequest& request, std::optional<GgufType> t
   if (request.adapter_only) {
     if (!model.is_adapter()) refuse_no_adapter(source);
     ExportReport report;
-    report.bytes = write_gguf_adapter(model, type.value_or(GgufType::f32), name, output.file());
-    report.check = check_gguf_adapter(model, output.file());
+    const GgufType wanted = type.value_or(GgufType::f32);
+    report.bytes = write_gguf_adapter(model, wanted, name, output.file());
+    report.check = check_gguf_adapter(model, wanted, output.file());
     output.complete();
     return report;
   }

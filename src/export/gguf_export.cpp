@@ -28,6 +28,11 @@
 #include "text/tokenizer/gguf_vocabulary.h"
 
 namespace trainer {
+
+std::filesystem::path chat_directory(const MergedModel& model) {
+  return has_chat_template(model.source) ? model.source : model.base;
+}
+
 namespace {
 
 GgufType stored_type(const MergedModel& model) {
@@ -59,7 +64,7 @@ std::optional<int32_t> end_of_turn(const std::filesystem::path& tokens, const st
 void add_vocabulary(const MergedModel& model, const GgufLayout& layout, GgufMetadata& out) {
   const int64_t rows = model.plan.tensors.at(model.embedding).base.shape.at(0);
   const std::filesystem::path tokens = has_tokenizer(model.source) ? model.source : model.base;
-  const std::filesystem::path chat = has_chat_template(model.source) ? model.source : model.base;
+  const std::filesystem::path chat = chat_directory(model);
   GgufVocabulary vocabulary = read_gguf_vocabulary(tokens, rows);
   if (layout.gemma4_vocabulary) make_gemma4(vocabulary);
   const std::optional<int32_t> end = end_of_turn(tokens, chat, model);
@@ -116,42 +121,62 @@ GgufSource rope_source(const std::string& name, const std::vector<float>& factor
 
 bool has_own_head(const MergedModel& model) { return model.plan.tensors.contains(kHead); }
 
-// A tensor of the file, and the model's that it is made from.
+using UseRows = std::function<void(const at::Tensor& rows)>;
+
+// A tensor of the file, and where its values come from.
 struct Written {
-  GgufPart part;
-  std::string model_name;
-  const MergedTensor* from;
+  std::string name;
   std::vector<int64_t> shape;
   GgufType type;
-
-  // Calls `use` with the file's rows, fp32, first to last.
-  void in_rows(const std::function<void(const at::Tensor& rows)>& use) const {
-    int64_t first = 0;  // of the model's rows
-    const int64_t begin = part.first_row,
-                  end = part.rows < 0 ? std::numeric_limits<int64_t>::max() : begin + part.rows;
-    from->in_rows(part.unit, [&](const at::Tensor& rows) {
-      const int64_t from_here = std::max(begin - first, int64_t{0}),
-                    to_here = std::min(end - first, rows.size(0));
-      if (from_here < to_here) use(part.in_file(rows.narrow(0, from_here, to_here - from_here)));
-      first += rows.size(0);
-    });
-  }
+  std::string made_from;  // what errors call it
+  // Calls `use` with the rows, fp32, first to last.
+  std::function<void(const UseRows& use)> in_rows;
 };
+
+void rows_of_part(const MergedTensor& from, const GgufPart& part, const UseRows& use) {
+  int64_t first = 0;  // of the model's rows
+  const int64_t begin = part.first_row,
+                end = part.rows < 0 ? std::numeric_limits<int64_t>::max() : begin + part.rows;
+  from.in_rows(part.unit, [&](const at::Tensor& rows) {
+    const int64_t from_here = std::max(begin - first, int64_t{0}),
+                  to_here = std::min(end - first, rows.size(0));
+    if (from_here < to_here) use(part.in_file(rows.narrow(0, from_here, to_here - from_here)));
+    first += rows.size(0);
+  });
+}
 
 // All tensors that come from the model's.
 std::vector<Written> tensors_of(const MergedModel& model, const GgufLayout& layout, GgufType type) {
   std::vector<Written> all;
   std::vector<GgufShape> shapes;
   for (const auto& [name, tensor] : model.plan.tensors) {
-    for (GgufPart& part : layout.parts_of(name)) {
-      std::vector<int64_t> shape = part.shape_in_file(tensor.base.shape);
+    for (const GgufPart& part : layout.parts_of(name)) {
+      const std::vector<int64_t> shape = part.shape_in_file(tensor.base.shape);
       shapes.push_back({part.name, shape});
-      all.push_back({std::move(part), name, &tensor, std::move(shape), type});
+      const auto in_rows = [part, &tensor = tensor](const UseRows& use) { rows_of_part(tensor, part, use); };
+      all.push_back({part.name, shape, type, name, in_rows});
     }
   }
   const std::vector<GgufType> types = gguf_types(shapes, type, layout.blocks);
   for (size_t i = 0; i < all.size(); i++) all[i].type = types[i];
   return all;
+}
+
+// Writes the tensors behind those in `sources`. Returns the bytes of their values.
+int64_t write_tensors(const std::filesystem::path& path, const GgufMetadata& metadata,
+                      std::vector<GgufSource> sources, const std::vector<Written>& tensors) {
+  int64_t bytes = 0;
+  for (const Written& tensor : tensors) {
+    bytes += static_cast<int64_t>(gguf_bytes(tensor.type, tensor.shape, tensor.made_from));
+    const auto write = [&tensor](std::ostream& out) {
+      tensor.in_rows(
+          [&](const at::Tensor& rows) { write_gguf_values(rows, tensor.type, tensor.made_from, out); });
+    };
+    sources.push_back({tensor.name, tensor.type, tensor.shape, write});
+  }
+  require_space(path.parent_path(), bytes);
+  write_gguf(path, metadata, sources);
+  return bytes;
 }
 
 }  // namespace
@@ -166,20 +191,10 @@ int64_t write_gguf_model(const MergedModel& model, std::optional<GgufType> wante
                         "that, its results differ"));
   }
   std::vector<GgufSource> sources;
-  int64_t bytes = 0;
   for (const auto& [tensor_name, factors] : layout.rope_factors)
     sources.push_back(rope_source(tensor_name, factors));
-  for (Written& tensor : tensors_of(model, layout, type)) {
-    bytes += static_cast<int64_t>(gguf_bytes(tensor.type, tensor.shape, tensor.model_name));
-    const auto write = [tensor](std::ostream& out) {
-      tensor.in_rows(
-          [&](const at::Tensor& rows) { write_gguf_values(rows, tensor.type, tensor.model_name, out); });
-    };
-    sources.push_back({tensor.part.name, tensor.type, tensor.shape, write});
-  }
-  require_space(path.parent_path(), bytes);
-  write_gguf(path, whole_metadata(model, layout, type, name), sources);
-  return bytes;
+  const std::vector<Written> tensors = tensors_of(model, layout, type);
+  return write_tensors(path, whole_metadata(model, layout, type, name), std::move(sources), tensors);
 }
 
 namespace {
@@ -190,8 +205,8 @@ namespace {
 
 // Throws unless the tensor in the file has the model's values.
 void check_tensor(const Written& expected, const GgufFile& file, const std::filesystem::path& path) {
-  const auto found = file.tensors.find(expected.part.name);
-  const std::string where = concat(path.string(), ": tensor '", expected.part.name, "'");
+  const auto found = file.tensors.find(expected.name);
+  const std::string where = concat(path.string(), ": tensor '", expected.name, "'");
   if (found == file.tensors.end()) fail_check(concat(where, " is missing in the written file"));
   const GgufTensor& written = found->second;
   int64_t first = 0;
@@ -253,24 +268,31 @@ double alpha_of(const MergedTensor& tensor) { return tensor.scale * static_cast<
 
 struct AdapterTensors {
   double alpha = 0;
-  std::map<std::string, at::Tensor> values;  // by their names in the file, fp32
+  std::vector<Written> all;  // sorted by their names
+
+  void add(const std::string& name, const at::Tensor& values, GgufType wanted) {
+    const std::vector<int64_t> shape = values.sizes().vec();
+    const GgufType type = gguf_types({{name, shape}}, wanted, 0).front();
+    all.push_back({name, shape, type, name, [values](const UseRows& use) { use(values); }});
+  }
 };
 
-AdapterTensors adapter_of(const MergedModel& model) {
+AdapterTensors adapter_of(const MergedModel& model, GgufType wanted) {
   check(model);
   const GgufLayout layout = gguf_layout(model.config, has_own_head(model));
   AdapterTensors out;
   for (const auto& [name, tensor] : model.plan.tensors) {
     if (!tensor.a.defined()) continue;
-    if (out.values.empty()) out.alpha = alpha_of(tensor);
+    if (out.all.empty()) out.alpha = alpha_of(tensor);
     const double rest = out.alpha == 0 ? 1 : alpha_of(tensor) / out.alpha;
     for (const GgufPart& part : layout.parts_of(name)) {
       const at::Tensor b = part.b_in_file(tensor.b);
-      out.values[part.name + ".lora_a"] = part.a_in_file(tensor.a);
-      out.values[part.name + ".lora_b"] = rest == 1 ? b : b * rest;
+      out.add(part.name + ".lora_a", part.a_in_file(tensor.a), wanted);
+      out.add(part.name + ".lora_b", rest == 1 ? b : b * rest, wanted);
     }
   }
-  if (out.values.empty()) refuse(model.source, "the adapter changes nothing");
+  if (out.all.empty()) refuse(model.source, "the adapter changes nothing");
+  std::ranges::sort(out.all, {}, &Written::name);
   return out;
 }
 
@@ -279,7 +301,7 @@ AdapterTensors adapter_of(const MergedModel& model) {
 int64_t write_gguf_adapter(const MergedModel& model, GgufType wanted, const std::string& name,
                            const std::filesystem::path& path) {
   const at::NoGradGuard no_grad;
-  const AdapterTensors tensors = adapter_of(model);
+  const AdapterTensors tensors = adapter_of(model, wanted);
   const GgufMetadata metadata{
       {"general.architecture", gguf_layout(model.config, has_own_head(model)).architecture},
       {"general.type", std::string("adapter")},
@@ -288,39 +310,15 @@ int64_t write_gguf_adapter(const MergedModel& model, GgufType wanted, const std:
       {"general.quantization_version", kGgufQuantizationVersion},
       {"adapter.type", std::string("lora")},
       {"adapter.lora.alpha", static_cast<float>(tensors.alpha)}};
-  std::vector<GgufSource> sources;
-  int64_t bytes = 0;
-  for (const auto& [tensor_name, values] : tensors.values) {
-    const std::vector<int64_t> shape = values.sizes().vec();
-    const GgufType type = gguf_types({{tensor_name, shape}}, wanted, 0).front();
-    sources.push_back(
-        {tensor_name, type, shape, [&tensor_name = tensor_name, &values = values, type](std::ostream& out) {
-           write_gguf_values(values, type, tensor_name, out);
-         }});
-    bytes += static_cast<int64_t>(gguf_bytes(type, shape, tensor_name));
-  }
-  require_space(path.parent_path(), bytes);
-  write_gguf(path, metadata, sources);
-  return bytes;
+  return write_tensors(path, metadata, {}, tensors.all);
 }
 
-std::string check_gguf_adapter(const MergedModel& model, const std::filesystem::path& path) {
+std::string check_gguf_adapter(const MergedModel& model, GgufType wanted, const std::filesystem::path& path) {
   const at::NoGradGuard no_grad;
-  const AdapterTensors tensors = adapter_of(model);
+  const AdapterTensors tensors = adapter_of(model, wanted);
   const GgufFile file = read_gguf(path);
-  for (const auto& [name, values] : tensors.values) {
-    const auto found = file.tensors.find(name);
-    const bool same =
-        found != file.tensors.end() && found->second.shape == values.sizes().vec() &&
-        agree_in_gguf(read_gguf_values(found->second, 0, values.size(0)), values, found->second.type);
-    if (!same)
-      throw of_family(
-          ErrorCode::export_check,
-          FormatError(concat(
-              path.string(), ": tensor '", name,
-              "' is missing or differs from what was written when it is read again; is the disk damaged?")));
-  }
-  return concat("read again from disk, all ", tensors.values.size(), " tensors have the adapter's values");
+  for (const Written& tensor : tensors.all) check_tensor(tensor, file, path);
+  return concat("read again from disk, all ", tensors.all.size(), " tensors have the adapter's values");
 }
 
 }  // namespace trainer

@@ -12,6 +12,9 @@
 
 namespace trainer {
 
+// The directory that has the chat template of the result, if there is one: the source, else its base.
+std::filesystem::path chat_directory(const MergedModel& model);
+
 // Writes matrices in `type` (none: as most of them are stored) and vectors in fp32; gguf_types() says more.
 // `name`: general.name. Returns the bytes of the weights. Throws FormatError that names what GGUF cannot
 // express, and tensors whose values are out of the type's range.
@@ -36,6 +39,6 @@ int64_t write_gguf_adapter(const MergedModel& model, GgufType type, const std::s
 
 // Reads the file again and compares every value with the adapter's own, rounded to the type. Returns a report
 // for the user. Throws FormatError that names a tensor that differs.
-std::string check_gguf_adapter(const MergedModel& model, const std::filesystem::path& path);
+std::string check_gguf_adapter(const MergedModel& model, GgufType type, const std::filesystem::path& path);
 
 }  // namespace trainer

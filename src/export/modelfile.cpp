@@ -12,6 +12,7 @@
 #include "trainer/base/strings.h"
 #include "trainer/formats/gguf.h"
 
+#include "export/gguf_export.h"
 #include "formats/json_file.h"
 
 namespace trainer {
@@ -161,8 +162,7 @@ std::string modelfile(const MergedModel& model, const fs::path& written, const s
   if (std::get<std::string>(file.metadata.at("general.architecture")) == "t5") return "";
   const TokenTexts text_of(file);
   std::string out = concat("FROM ./", name, "\n");
-  const fs::path chat = has_chat_template(model.source) ? model.source : model.base;
-  if (const auto chat_template = load_chat_template(chat)) {
+  if (const auto chat_template = load_chat_template(chat_directory(model))) {
     const bool adds_bos = std::get<bool>(file.metadata.at("tokenizer.ggml.add_bos_token"));
     const std::string text = ollama_template(*chat_template, adds_bos ? text_of("bos_token_id") : "");
     if (text.empty()) {
