@@ -263,9 +263,7 @@ std::vector<std::string> Decoder::default_lora_targets() const {
 at::Tensor Decoder::embed(const at::Tensor& ids) const {
   const at::Tensor rows = body_.embed_tokens.forward(ids, dtype());
   if (c_.embedding_scale == 1.0) return rows;
-  const float factor = static_cast<float>(c_.embedding_scale);
-  const bool rounds = c_.rounded_embedding_scale && dtype() == at::kBFloat16;
-  return rows * (rounds ? static_cast<float>(at::BFloat16(factor)) : factor);
+  return rows * rounded_factor(c_.embedding_scale, c_.rounded_embedding_scale ? dtype() : at::kFloat);
 }
 
 void Decoder::rotate(DecoderPass& pass, const at::Tensor& positions, const std::vector<int64_t>& lengths,

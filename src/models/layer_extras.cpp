@@ -25,10 +25,9 @@ std::vector<at::Tensor> PerLayerInputs::forward(const at::Tensor& ids, const at:
                                                 const DecoderPass& pass) const {
   const auto by_layer = [&](const at::Tensor& x) { return x.unflatten(2, {-1, size_}); };
   const at::Tensor projected = projection_.forward(embedded, pass.rows, *pass.context) * projection_scale_;
-  const float factor = std::sqrt(static_cast<float>(size_));  // rounded to the table's type in Transformers
-  const bool rounds = embedded.scalar_type() == at::kBFloat16;
-  const at::Tensor looked_up = table_.forward(ids, embedded.scalar_type()) *
-                               (rounds ? static_cast<float>(at::BFloat16(factor)) : factor);
+  const at::ScalarType type = embedded.scalar_type();
+  const at::Tensor looked_up =
+      table_.forward(ids, type) * rounded_factor(std::sqrt(static_cast<float>(size_)), type);
   const at::Tensor both = (norm_.forward(by_layer(projected)) + by_layer(looked_up)) * std::sqrt(0.5);
   return both.unbind(2);
 }

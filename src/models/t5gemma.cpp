@@ -41,9 +41,7 @@ bool T5GemmaStack::has_sliding() const { return std::ranges::find(c_.sliding, tr
 bool T5GemmaStack::has_full() const { return std::ranges::find(c_.sliding, false) != c_.sliding.end(); }
 
 at::Tensor T5GemmaStack::embed(const at::Tensor& ids, at::ScalarType type) const {
-  const float factor = static_cast<float>(c_.embedding_scale);
-  const float rounded = type == at::kBFloat16 ? static_cast<float>(at::BFloat16(factor)) : factor;
-  const at::Tensor rows = embed_tokens->forward(ids, type) * rounded;
+  const at::Tensor rows = embed_tokens->forward(ids, type) * rounded_factor(c_.embedding_scale, type);
   if (eoi_ == nullptr) return rows;
   return at::where(ids.eq(eoi_token_).unsqueeze(-1), eoi_->as(type), rows);
 }

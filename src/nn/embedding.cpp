@@ -48,4 +48,9 @@ at::Tensor Embedding::dora_norm() const {
                             lora->b.as(at::kFloat), lora->options.scale);
 }
 
+float rounded_factor(double factor, at::ScalarType type) {
+  const auto whole = static_cast<float>(factor);
+  return type == at::kBFloat16 ? static_cast<float>(at::BFloat16(whole)) : whole;
+}
+
 }  // namespace trainer

@@ -49,4 +49,8 @@ class Embedding : public Module {
   int64_t padding_idx_;
 };
 
+// Returns what Transformers multiplies embeddings of this type with where it keeps the factor in that type
+// (Gemma).
+float rounded_factor(double factor, at::ScalarType type);
+
 }  // namespace trainer
