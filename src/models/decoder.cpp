@@ -103,8 +103,9 @@ void DecoderAttention::position(AttentionInputs& in, const at::Tensor& q, const 
 
 // Values that lie in one matrix with queries and keys would keep all of it for backward. Without norms
 // nothing else needs the unrotated heads, so the values move to memory of their own.
-at::Tensor DecoderAttention::values(const at::Tensor& v) const {
-  if (value_norm_) return norm_without_weight(v.unflatten(2, {-1, head_dim_}), *value_norm_).transpose(1, 2);
+at::Tensor DecoderAttention::values(const at::Tensor& v, const DecoderPass& pass) const {
+  if (value_norm_)
+    return norm_without_weight(v.unflatten(2, {-1, head_dim_}), pass.ones, *value_norm_).transpose(1, 2);
   const bool alone = q_norm_ || !rotated_ || v.storage().nbytes() <= v.nbytes();
   const at::Tensor own = alone || !at::GradMode::is_enabled() ? v : v.contiguous();
   return own.unflatten(2, {-1, head_dim_}).transpose(1, 2);
@@ -135,7 +136,7 @@ std::pair<AttentionInputs, at::Tensor> DecoderAttention::inputs(const LayerInput
     in.q = in.q * pass.query_growth;
     in.remade = nullptr;  // these heads are others
   }
-  if (!beside) in.v = values(qkv[keys_are_values_ ? 1 : 2]);
+  if (!beside) in.v = values(qkv[keys_are_values_ ? 1 : 2], pass);
   return {in, gated_ ? q_and_gate.select(3, 1) : at::Tensor()};
 }
 
@@ -270,6 +271,10 @@ void Decoder::rotate(DecoderPass& pass, const at::Tensor& positions, const std::
                      const at::TensorOptions& options) const {
   pass.rotary = rotary_.tables(positions, lengths, options);
   pass.sliding_rotary = sliding_rotary_ ? sliding_rotary_->tables(positions, lengths, options) : pass.rotary;
+  if (c_.value_norm) {
+    const int64_t widest = std::max(c_.head_dim, c_.full_heads ? c_.full_heads->head_dim : 0);
+    pass.ones = at::ones({widest}, options.requires_grad(false));
+  }
   // Before that length the factor is 1.
   if (c_.query_growth_beta == 0 || std::ranges::max(lengths) <= c_.query_growth_length) return;
   const at::Tensor turns = (positions.to(at::kFloat) / c_.query_growth_length).floor_();

@@ -38,6 +38,7 @@ struct DecoderPass {
   Rotary::Tables sliding_rotary{};  // for sliding layers
   // What queries are multiplied with after the rotation, broadcastable to [B, H, S, K]; undefined: nothing.
   at::Tensor query_growth{};
+  at::Tensor ones{};  // of norms of values, one for each value of the widest head; undefined: there are none
   // Of sliding layers, if a position is outside the window of another. Additive, broadcastable to [B, H, S,
   // keys].
   at::Tensor window_mask{};
@@ -82,7 +83,8 @@ class DecoderAttention : public Mixer {
   void position(AttentionInputs& in, const at::Tensor& q, const at::Tensor& k, const at::Tensor& beside,
                 const DecoderPass& pass) const;
   bool keeps_beside(const std::vector<at::Tensor>& qkv) const;
-  at::Tensor values(const at::Tensor& v) const;  // [B, S, G * K] -> [B, G, S, K], with their norm
+  // [B, S, G * K] -> [B, G, S, K], with their norm
+  at::Tensor values(const at::Tensor& v, const DecoderPass& pass) const;
 
   // A new token of each row to what the cache has: [B, 1, H, K].
   at::Tensor mix_cached(const AttentionInputs& in, const DecoderPass& pass, KvCache& cache) const;

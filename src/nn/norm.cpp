@@ -71,10 +71,10 @@ struct AddNormFunction : torch::autograd::Function<AddNormFunction> {
 
 }  // namespace
 
-at::Tensor norm_without_weight(const at::Tensor& x, double epsilon) {
-  const at::Tensor ones = at::ones({x.size(-1)}, x.options().requires_grad(false));
-  if (!at::GradMode::is_enabled()) return std::get<0>(rms_norm(x, ones, epsilon));
-  return RmsNormFunction::apply(x, ones, epsilon, /*plus_one=*/false);
+at::Tensor norm_without_weight(const at::Tensor& x, const at::Tensor& ones, double epsilon) {
+  const at::Tensor by = ones.narrow(0, 0, x.size(-1));
+  if (!at::GradMode::is_enabled()) return std::get<0>(rms_norm(x, by, epsilon));
+  return RmsNormFunction::apply(x, by, epsilon, /*plus_one=*/false);
 }
 
 RmsNorm::RmsNorm(int64_t size, const NormFacts& facts) : weight({size}), facts_(facts) {

@@ -23,7 +23,8 @@ struct NormFacts {
 };
 
 // Returns x / rms over the last dimension, rounded to x's type: a norm without weights. Differentiable.
-at::Tensor norm_without_weight(const at::Tensor& x, double epsilon);
+// `ones`: in x's type, one for each value of a row or more.
+at::Tensor norm_without_weight(const at::Tensor& x, const at::Tensor& ones, double epsilon);
 
 class RmsNorm : public Module {
  public:
