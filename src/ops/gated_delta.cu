@@ -4,7 +4,7 @@
 // are and the products scaled, so that normalising rounds nothing. Open: Element, kHeadDim (32, 64 or 128).
 #include "ops/gated_delta.cuh"
 
-constexpr int kSlice = sizeof(Element) == 2 ? 32 : 16;  // columns of a state that a block has at a time
+constexpr int kSlice = kColumns<Element>;
 constexpr int kTiles = kHeadDim / 8, kSliceTiles = kSlice / 8;
 
 using Rows = Matrix<Element, kChunk, kHeadDim>;
@@ -77,8 +77,6 @@ struct EndStates {
   const float* first;
   float* last;
 };
-
-constexpr int kWalkThreads = 128;
 
 struct WalkMemory {
   Rows w, k;
@@ -166,17 +164,7 @@ KERNEL read_chunks(GRID_CONSTANT const DeltaCall call, GRID_CONSTANT const RunTa
   ReadMemory& m = dynamic_shared<ReadMemory>();
   const ChunkPlace place = ChunkPlace::of_block(runs, call);
   const int row = static_cast<int>(threadIdx.x) / 32 * 16;
-  fill_matrix(m.q, place.query<kHeadDim, Element>(call), call.row, place.tokens);
-  fill_matrix(m.k, place.key<kHeadDim, Element>(call), call.row, place.tokens);
-  m.decays.fill(call, place);
-  fill_scales(m.q_scales, m.q, 1.0f / sqrtf(static_cast<float>(kHeadDim)));
-  fill_scales(m.k_scales, m.k, 1.0f);
-  __syncthreads();
-  float pairs[kChunk / 8][4] = {};
-  add_product(pairs, plain(m.q), row, transposed(m.k), 0, 0, kHeadDim);
-  each_sum(pairs, row, 0, [&](float sum, int i, int j) {
-    m.pairs.at[i][j] = narrow<Element>(sum * m.q_scales[i] * m.k_scales[j] * m.decays.between(i, j));
-  });
+  fill_pairs<Element, kHeadDim>(m, call, place);
   for (int column = 0; column < kHeadDim; column += kSlice) {
     __syncthreads();
     fill_matrix(m.state, parts.states + place.number * kHeadDim * kHeadDim + column, kHeadDim, kHeadDim);

@@ -5,7 +5,10 @@
 #include "ops/run_table.cuh"
 
 constexpr int kChunk = 64;
+constexpr int kWalkThreads = 128;  // of a kernel that goes through the chunks of a sample
 constexpr float kNormEpsilon = 1e-6f;
+template <class T>
+constexpr int kColumns = sizeof(T) == 2 ? 32 : 16;  // of a state, that a block has at a time
 
 struct DeltaCall {
   const void* qkv;            // [tokens, columns]: all queries, keys, values; rows are `row` apart
@@ -115,6 +118,29 @@ DEVICE void fill_scales(float* scales, const Matrix<T, kChunk, cols>& rows, floa
   for (int col = part; col < cols; col += 2) sum += wide(rows.at[row][col]) * wide(rows.at[row][col]);
   sum += __shfl_xor_sync(0xffffffffu, sum, 1);
   if (part == 0) scales[row] = factor / sqrtf(sum + kNormEpsilon);
+}
+
+template <int dim>
+DEVICE float query_factor() {
+  return 1.0f / sqrtf(static_cast<float>(dim));
+}
+
+// Makes m.pairs, Q K^T up to the diagonal with the scales and decays, of m.q, m.k, m.q_scales, m.k_scales and
+// m.decays, which it fills. No barrier behind it.
+template <class T, int dim, class Memory>
+DEVICE void fill_pairs(Memory& m, const DeltaCall& call, const ChunkPlace& place) {
+  const int row = static_cast<int>(threadIdx.x) / 32 * 16;
+  fill_matrix(m.q, place.query<dim, T>(call), call.row, place.tokens);
+  fill_matrix(m.k, place.key<dim, T>(call), call.row, place.tokens);
+  m.decays.fill(call, place);
+  fill_scales(m.q_scales, m.q, query_factor<dim>());
+  fill_scales(m.k_scales, m.k, 1.0f);
+  __syncthreads();
+  float pairs[kChunk / 8][4] = {};
+  add_product(pairs, plain(m.q), row, transposed(m.k), 0, 0, dim);
+  each_sum(pairs, row, 0, [&](float sum, int i, int j) {
+    m.pairs.at[i][j] = narrow<T>(sum * m.q_scales[i] * m.k_scales[j] * m.decays.between(i, j));
+  });
 }
 
 // x = A^-1 for a unit lower triangular A, of which x holds what is below the diagonal: blocks of 16 rows by

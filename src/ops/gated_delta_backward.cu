@@ -7,15 +7,13 @@
 // Open: Element, kHeadDim (32, 64 or 128).
 #include "ops/gated_delta.cuh"
 
-constexpr int kSlice = sizeof(Element) == 2 ? 32 : 16;  // columns of a state that a block has at a time
+constexpr int kSlice = kColumns<Element>;
 constexpr int kSliceTiles = kSlice / 8;
 
 using Rows = Matrix<Element, kChunk, kHeadDim>;
 using RowsOfSlice = Matrix<Element, kChunk, kSlice>;
 using StateSlice = Matrix<Element, kHeadDim, kSlice>;
 using Pairs = Matrix<Element, kChunk, kChunk>;
-
-DEVICE float query_factor() { return 1.0f / sqrtf(static_cast<float>(kHeadDim)); }
 
 // The gradient of the result at a chunk's first token.
 DEVICE const Element* gradient_at(const GradientParts<Element>& to, const ChunkPlace& place) {
@@ -40,18 +38,8 @@ KERNEL read_chunks_back(GRID_CONSTANT const DeltaCall call, GRID_CONSTANT const 
   PairsMemory& m = dynamic_shared<PairsMemory>();
   const ChunkPlace place = ChunkPlace::of_block(runs, call);
   const int row = static_cast<int>(threadIdx.x) / 32 * 16, own = static_cast<int>(threadIdx.x);
-  fill_matrix(m.q, place.query<kHeadDim, Element>(call), call.row, place.tokens);
-  fill_matrix(m.k, place.key<kHeadDim, Element>(call), call.row, place.tokens);
-  m.decays.fill(call, place);
-  fill_scales(m.q_scales, m.q, query_factor());
-  fill_scales(m.k_scales, m.k, 1.0f);
-  __syncthreads();
+  fill_pairs<Element, kHeadDim>(m, call, place);
   if (own < kChunk) to.reads[place.number * kChunk + own] = m.q_scales[own] * expf(m.decays.b[own]);
-  float pairs[kChunk / 8][4] = {};
-  add_product(pairs, plain(m.q), row, transposed(m.k), 0, 0, kHeadDim);
-  each_sum(pairs, row, 0, [&](float sum, int i, int j) {
-    m.pairs.at[i][j] = narrow<Element>(sum * m.q_scales[i] * m.k_scales[j] * m.decays.between(i, j));
-  });
   for (int column = 0; column < kHeadDim; column += kSlice) {
     __syncthreads();
     fill_matrix(m.g, gradient_at(to, place) + column, to.row, place.tokens);
@@ -61,8 +49,6 @@ KERNEL read_chunks_back(GRID_CONSTANT const DeltaCall call, GRID_CONSTANT const 
     store_sums(sums, to.n + place.number * kChunk * kHeadDim + column, kHeadDim, row, 0, kChunk);
   }
 }
-
-constexpr int kWalkThreads = 128;
 
 struct WalkBackMemory {
   Rows keys;  // then queries
@@ -337,7 +323,7 @@ KERNEL chunk_gradients(GRID_CONSTANT const DeltaCall call, GRID_CONSTANT const R
   fill_matrix(m.q, place.query<kHeadDim, Element>(call), call.row, place.tokens);
   __syncthreads();
   fill_scales(m.k_scales, m.k, 1.0f);
-  fill_scales(m.q_scales, m.q, query_factor());
+  fill_scales(m.q_scales, m.q, query_factor<kHeadDim>());
   b.put_dots(m, kOfQuery, b.of_query, m.q);
   b.put_dots(m, kOfKey, b.of_row, m.k);
   b.put_dots(m, kOfWriter, b.of_column, m.k);
@@ -390,7 +376,7 @@ KERNEL finish_gradients(GRID_CONSTANT const DeltaCall call, GRID_CONSTANT const 
   for (int i = static_cast<int>(threadIdx.x) / 32; i < place.tokens; i += static_cast<int>(blockDim.x) / 32) {
     const long long from = place.number * apart + i * kHeadDim;
     Element* const g_query = g_queries + i * to.columns;
-    through_norm(queries + i * call.row, to.queries + from, apart, group, query_factor(), g_query);
+    through_norm(queries + i * call.row, to.queries + from, apart, group, query_factor<kHeadDim>(), g_query);
     through_norm(keys + i * call.row, to.keys + from, apart, group, 1.0f,
                  g_query + call.key_heads * kHeadDim);
   }
