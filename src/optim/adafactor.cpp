@@ -83,11 +83,7 @@ void Adafactor::rehearse(const Gradients& gradients, const at::Tensor& norm, dou
 
 void Adafactor::move_to(at::Device device) {
   const at::NoGradGuard no_grad;
-  for (State& state : states_) {
-    for (at::Tensor* tensor : {&state.row, &state.column, &state.exp_avg, &state.master}) {
-      if (tensor->defined()) *tensor = moved_state(*tensor, device);
-    }
-  }
+  for (State& state : states_) move_state({&state.row, &state.column, &state.exp_avg, &state.master}, device);
 }
 
 OptimizerTensors Adafactor::tensors() const {

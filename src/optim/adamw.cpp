@@ -75,11 +75,7 @@ void AdamW::rehearse(const Gradients& gradients, const at::Tensor& norm, double 
 
 void AdamW::move_to(at::Device device) {
   at::NoGradGuard no_grad;
-  for (State& state : states_) {
-    for (at::Tensor* tensor : {&state.exp_avg, &state.exp_avg_sq, &state.master}) {
-      if (tensor->defined()) *tensor = moved_state(*tensor, device);
-    }
-  }
+  for (State& state : states_) move_state({&state.exp_avg, &state.exp_avg_sq, &state.master}, device);
 }
 
 OptimizerTensors AdamW::tensors() const {

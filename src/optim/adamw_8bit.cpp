@@ -90,12 +90,10 @@ void AdamW8bit::rehearse(const Gradients& gradients, const at::Tensor& norm, dou
 
 void AdamW8bit::move_to(at::Device device) {
   at::NoGradGuard no_grad;
-  for (State& state : states_) {
-    for (at::Tensor* tensor : {&state.exp_avg, &state.exp_avg_sq, &state.exp_avg_absmax,
-                               &state.exp_avg_sq_absmax, &state.master}) {
-      if (tensor->defined()) *tensor = moved_state(*tensor, device);
-    }
-  }
+  for (State& state : states_)
+    move_state(
+        {&state.exp_avg, &state.exp_avg_sq, &state.exp_avg_absmax, &state.exp_avg_sq_absmax, &state.master},
+        device);
 }
 
 OptimizerTensors AdamW8bit::tensors() const {

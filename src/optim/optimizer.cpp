@@ -134,11 +134,16 @@ at::Tensor new_state(at::IntArrayRef sizes, const at::TensorOptions& options) {
   return seen_from(offloaded_zeros(sizes, options), options.device());
 }
 
-at::Tensor moved_state(const at::Tensor& state, at::Device device) {
+static at::Tensor moved(const at::Tensor& state, at::Device device) {
   if (!state_below) return state.to(device, state.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
-  const at::Tensor moved = offloaded_zeros(state.sizes(), state.options().device(device));
-  moved.copy_(is_offloaded(state) ? on_host(state) : state);
-  return seen_from(moved, device);
+  const at::Tensor there = offloaded_zeros(state.sizes(), state.options().device(device));
+  there.copy_(is_offloaded(state) ? on_host(state) : state);
+  return seen_from(there, device);
+}
+
+void move_state(std::initializer_list<at::Tensor*> state, at::Device device) {
+  for (at::Tensor* tensor : state)
+    if (tensor->defined()) *tensor = moved(*tensor, device);
 }
 
 }  // namespace trainer

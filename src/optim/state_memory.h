@@ -2,6 +2,8 @@
 // memory (memory/offload.h).
 #pragma once
 
+#include <initializer_list>
+
 #include <ATen/core/Tensor.h>
 
 #include "trainer/config/config.h"
@@ -28,7 +30,7 @@ at::ScalarType state_type(StateDtype wanted, const at::Tensor& weight, bool mast
 // on it in place wherever it lies. Optimizers allocate all their state with this function.
 at::Tensor new_state(at::IntArrayRef sizes, const at::TensorOptions& options);
 
-// Returns a copy of the state for another device, for Optimizer::move_to().
-at::Tensor moved_state(const at::Tensor& state, at::Device device);
+// Puts a copy for another device in the place of each tensor that is defined, for Optimizer::move_to().
+void move_state(std::initializer_list<at::Tensor*> state, at::Device device);
 
 }  // namespace trainer

@@ -49,9 +49,7 @@ class MomentumSgd final : public Optimizer {
   }
 
   void move_to(at::Device device) override {
-    for (State& state : states_) {
-      for (at::Tensor* tensor : {&state.velocity, &state.updates}) *tensor = moved_state(*tensor, device);
-    }
+    for (State& state : states_) move_state({&state.velocity, &state.updates}, device);
   }
 
   OptimizerTensors tensors() const override {
