@@ -89,8 +89,7 @@ class T5Attention : public Module {
   at::Tensor split(const at::Tensor& x) const;
   AttentionInputs self_inputs(const LayerInput& x, const T5Pass& pass) const;
   AttentionInputs cross_inputs(const LayerInput& x, const at::Tensor& source, const T5Pass& pass) const;
-  at::Tensor mix_packed(const LayerInput& x, const std::optional<at::Tensor>& source,
-                        const T5Pass& pass) const;
+  at::Tensor mix_rows(const LayerInput& x, const std::optional<at::Tensor>& source, const T5Pass& pass) const;
   BiasAndDropout extra(const T5Pass& pass) const;
   void add_bias(BiasAndDropout& to, const T5Pass& pass, at::ScalarType type) const;
   at::Tensor mix_self(AttentionInputs in, const T5Pass& pass) const;

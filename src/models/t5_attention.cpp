@@ -26,8 +26,8 @@ T5Attention::T5Attention(const T5Config& c, bool has_bias, bool bidirectional)
 
 at::Tensor T5Attention::forward(const LayerInput& x, const std::optional<at::Tensor>& source,
                                 const T5Pass& pass, T5BlockCache* cache) const {
-  if (pass.self_groups && !pass.one_kernel)
-    return o.forward(mix_packed(x, source, pass), pass.rows, *pass.context);
+  if (pass.one_kernel || pass.self_groups)
+    return o.forward(mix_rows(x, source, pass), pass.rows, *pass.context);
   if (pass.cache_rows != nullptr)
     return o.forward(mix_cached(x.x, source.has_value(), pass, *cache), pass.rows, *pass.context);
   const at::Tensor mixed =
@@ -94,9 +94,9 @@ void T5Attention::add_bias(BiasAndDropout& to, const T5Pass& pass, at::ScalarTyp
   to.bias_buckets = pass.buckets;
 }
 
-// [1, tokens, D] -> [1, tokens, H K]
-at::Tensor T5Attention::mix_packed(const LayerInput& x, const std::optional<at::Tensor>& source,
-                                   const T5Pass& pass) const {
+// [B, tokens, D] -> [B, tokens, H K]; B is 1 where samples are packed.
+at::Tensor T5Attention::mix_rows(const LayerInput& x, const std::optional<at::Tensor>& source,
+                                 const T5Pass& pass) const {
   PackedAttentionInputs in;
   in.heads = heads_;
   BiasAndDropout with = extra(pass);
@@ -107,20 +107,24 @@ at::Tensor T5Attention::mix_packed(const LayerInput& x, const std::optional<at::
     in.k = kv[0];
     in.v = kv[1];
     in.groups = pass.cross_groups;
+    with.key_lengths = pass.source_lengths;
   } else {
     const std::vector<at::Tensor> qkv = Linear::forward_together({&q, &k, &v}, x, pass.rows, *pass.context);
     in.q = qkv[0];
     in.k = qkv[1];
     in.v = qkv[2];
     in.groups = pass.self_groups;
+    with.key_lengths = pass.lengths;
     in.causal = pass.causal;
     add_bias(with, pass, in.q.scalar_type());
   }
-  return packed_attention_recomputed(in, with);
+  if (!pass.one_kernel) return packed_attention_recomputed(in, with);
+  const SampleStarts starts{pass.starts.queries, source ? pass.starts.keys : pass.starts.queries};
+  return attention_in_one_kernel(in, with, starts);
 }
 
 at::Tensor T5Attention::mix_self(AttentionInputs in, const T5Pass& pass) const {
-  if (!pass.recomputed && !pass.one_kernel) {
+  if (!pass.recomputed) {
     in.mask = pass.self_mask;
     if (pass.bias == nullptr) {
       const int64_t seq = in.q.size(2);
@@ -133,18 +137,17 @@ at::Tensor T5Attention::mix_self(AttentionInputs in, const T5Pass& pass) const {
   BiasAndDropout with = extra(pass);
   add_bias(with, pass, in.q.scalar_type());
   with.key_lengths = pass.lengths;
-  const SampleStarts starts{pass.starts.queries, pass.starts.queries};
-  return pass.one_kernel ? attention_in_one_kernel(in, with, starts) : attention_recomputed(in, with);
+  return attention_recomputed(in, with);
 }
 
 at::Tensor T5Attention::mix_cross(AttentionInputs in, const T5Pass& pass) const {
-  if (pass.dropout == 0.0 && !pass.one_kernel) {
+  if (pass.dropout == 0.0) {
     in.mask = pass.cross_mask;
     return attention(in);
   }
   BiasAndDropout with = extra(pass);
   with.key_lengths = pass.source_lengths;
-  return pass.one_kernel ? attention_in_one_kernel(in, with, pass.starts) : attention_recomputed(in, with);
+  return attention_recomputed(in, with);
 }
 
 }  // namespace trainer

@@ -102,22 +102,11 @@ int64_t attention_chunk_bytes(std::optional<int64_t> limit);
 // are used and samples are short. Returns what attention() returns.
 at::Tensor attention_recomputed(const AttentionInputs& inputs, const BiasAndDropout& extra);
 
-// Where packed samples begin in the row of their queries and in that of their keys: int32 [samples + 1], with
-// the end. Undefined: each row of the batch is a sample.
-struct SampleStarts {
-  at::Tensor queries, keys;
-};
-
-// The same in one kernel (src/ops/t5_attention.h), where takes_t5_attention(): no matrix of weights exists,
-// and packed samples stay where they are. Of `extra`, bias_buckets are RelativeBias::near_buckets(), and
-// chunk_bytes is not used.
-at::Tensor attention_in_one_kernel(const AttentionInputs& inputs, const BiasAndDropout& extra,
-                                   const SampleStarts& starts);
-
-// Packed tokens, and the groups of samples in which they attend: each query to the keys of its own sample.
+// Rows as projections give them. Of packed samples, whose batch is 1, the groups in which they attend: each
+// query to the keys of its own sample.
 struct PackedAttentionInputs {
-  at::Tensor q;     // [1, query tokens, heads * head_dim]
-  at::Tensor k, v;  // [1, key tokens, heads * head_dim]
+  at::Tensor q;     // [batch, query tokens, heads * head_dim]
+  at::Tensor k, v;  // [batch, key tokens, heads * head_dim]
   int64_t heads = 0;
   double scale = 1.0;
   bool causal = false;
@@ -129,5 +118,18 @@ struct PackedAttentionInputs {
 // tokens], and key_lengths are not used: the groups have them. Returns [1, query tokens, heads *
 // head_dim].
 at::Tensor packed_attention_recomputed(const PackedAttentionInputs& inputs, const BiasAndDropout& extra);
+
+// Where packed samples begin in the row of their queries and in that of their keys: int32 [samples + 1], with
+// the end. Undefined: each row of the batch is a sample.
+struct SampleStarts {
+  at::Tensor queries, keys;
+};
+
+// The same in one kernel (src/ops/t5_attention.h), where takes_t5_attention(), of packed samples or of the
+// rows of a batch: no matrix of weights exists, and nothing moves. `groups` are not used. Of `extra`,
+// bias_buckets are RelativeBias::near_buckets(), key_lengths those of a batch that is not packed, and
+// chunk_bytes is not used. Returns [batch, query tokens, heads * head_dim].
+at::Tensor attention_in_one_kernel(const PackedAttentionInputs& inputs, const BiasAndDropout& extra,
+                                   const SampleStarts& starts);
 
 }  // namespace trainer

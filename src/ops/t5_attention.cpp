@@ -10,6 +10,7 @@
 #include "device/op.h"
 #include "ops/attention_heads.h"
 #include "ops/kernels.h"
+#include "ops/plain_view.h"
 
 namespace trainer {
 namespace {
@@ -111,7 +112,10 @@ T5AttentionGradients empty_gradients(const Call& call) {
   const bool self = call.in.bias_weight.defined() && call.q.size(2) == call.k.size(2);
   const at::Tensor& k = call.k;
   const at::Tensor all = at::empty({k.size(0), k.size(2), self ? 3 : 2, k.size(1), k.size(3)}, k.options());
-  const auto part = [&](int64_t i) { return all.select(2, i).transpose(1, 2); };
+  const int64_t heads = k.size(1), dim = k.size(3);
+  const auto part = [&](int64_t i) {
+    return plain_view(all, k.sizes(), {all.stride(0), dim, all.stride(1), 1}, i * heads * dim);
+  };
   if (self) return {part(0), part(1), part(2), {}};
   return {empty_by_position(call.q), part(0), part(1), {}};
 }
