@@ -181,7 +181,9 @@ MicroBatch collate_packed(const EffectiveBatch& batch, const std::vector<int64_t
   result.packed = inputs.layout(upload, device);
   if (options.encoder_decoder) {
     result.decoder_input_ids = upload(targets.ids.tensor());
+    const bool one_kernel = options.in_one_kernel && options.in_one_kernel(device);
     const auto groups = [&](const std::vector<int64_t>& queries, const std::vector<int64_t>& keys) {
+      if (one_kernel) return std::vector<AttentionGroup>();
       return attention_groups(queries, keys, dropout_keys, upload, device);
     };
     result.packed_target = {targets.layout(upload, device), groups(result.lengths, result.lengths),

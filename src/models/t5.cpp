@@ -229,9 +229,13 @@ std::vector<Module*> T5::blocks() {
 }
 
 CollateOptions T5::collate_options() const {
-  return {.pad_id = c_.pad_id,
-          .decoder_start_id = c_.decoder_start_id,
-          .targets_are_sources = head_.scores() != nullptr};
+  return {
+      .pad_id = c_.pad_id,
+      .decoder_start_id = c_.decoder_start_id,
+      .targets_are_sources = head_.scores() != nullptr,
+      .in_one_kernel = [type = dtype(), head_dim = c_.d_kv, furthest = c_.max_distance](at::Device device) {
+        return attends_in_one_kernel(device, type, head_dim, furthest);
+      }};
 }
 
 std::vector<std::string> T5::tied_names() const {

@@ -135,6 +135,18 @@ TEST(CollateTest, PackedPairsShareARowOfSourcesAndOneOfTargets) {
   }
 }
 
+TEST(CollateTest, BuildsNoGroupsWhereOneKernelAttendsToAllSamples) {
+  const EffectiveBatch samples{{{{3, 4, 1}, {5, 1}}, {{7, 1}, {6, 1}}}, 0, 0};
+  CollateOptions options{true, 9, 50};
+  options.packing = true;
+  options.in_one_kernel = [](at::Device device) { return device.is_meta(); };
+  for (const at::Device device : {at::kCPU, at::kMeta}) {
+    const PackedTarget target = *collate(samples, {0, 1}, options, device).packed_target;
+    for (const auto* groups : {&target.encoder, &target.decoder, &target.cross})
+      EXPECT_EQ(groups->empty(), device.is_meta());
+  }
+}
+
 // Short and long ones apart, and a group of long ones no larger than its memory allows.
 TEST(CollateTest, EverySampleAttendsInOneGroupOfLikeLengths) {
   EffectiveBatch batch;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -113,6 +114,8 @@ struct CollateOptions {
   // Made of (seed, step): dropout masks follow from it, the sample's slot, the position and the layer.
   uint64_t random_key = 0;
   bool targets_are_sources = false;  // an encoder-decoder that scores a text reads it in its decoder, too
+  // Returns whether one kernel there attends to all packed samples, so that they need no groups; empty: none.
+  std::function<bool(at::Device device)> in_one_kernel = {};
 };
 
 // Returns the tensors of the chosen slots on `device` (also meta: shapes without values), padded on the

@@ -89,8 +89,8 @@ struct AttentionGroup {
 // The tensors that only a packed micro-batch of an encoder-decoder has. The groups of each kind of attention
 // have every sample once.
 struct PackedTarget {
-  PackedRow row;  // layout of decoder_input_ids
-  std::vector<AttentionGroup> encoder, decoder, cross;
+  PackedRow row;                                        // layout of decoder_input_ids
+  std::vector<AttentionGroup> encoder, decoder, cross;  // empty where one kernel attends to all samples
 };
 
 // Samples that go through the model together. Padded on the right to the longest sample; or packed: then
