@@ -2,9 +2,11 @@
 
 #include <ATen/ATen.h>
 
+#include "device/target_device.h"
 #include "models/convolved_runs.h"
 #include "nn/gated_delta_rule.h"
 #include "ops/activation.h"
+#include "ops/gated_norm.h"
 
 namespace trainer {
 GatedDeltaNet::GatedDeltaNet(const DecoderConfig& c)
@@ -39,6 +41,11 @@ at::Tensor GatedDeltaNet::forward(const LayerInput& x, const DecoderPass& pass, 
   in.decay = -(rate * at::softplus(rows_of(projected[3]).to(at::kFloat) + bias));
   in.beta = rows_of(projected[2]).sigmoid().to(at::kFloat);
   const at::Tensor mixed = recur(in, x.x.size(0), pass, cache);
+  if (runs_on_gpu(x.x.device())) {
+    const at::Tensor gated = gated_norm(mixed.view_as(projected[1]), projected[1],
+                                        norm_.weight.as(mixed.scalar_type()), norm_.facts().epsilon);
+    return out_proj_.forward(gated, pass.rows, *pass.context);
+  }
   const std::vector<int64_t> heads{x.x.size(0), x.x.size(1), shape_.value_heads, shape_.value_dim};
   const at::Tensor normed = norm_.forward(mixed.view(heads));
   const at::Tensor gated = gated_activation(Activation::silu, projected[1].view(heads), normed);

@@ -1,23 +1,7 @@
 // The product of the activated gate and up (src/ops/activation.h). Open: Element, kWidth.
-#include "device/prelude.cuh"
+#include "ops/silu.cuh"
 
-// 1 / (1 + e^-x) and its derivative, which stays accurate where the value is close to 1.
-DEVICE void sigmoid(float x, float& value, float& slope) {
-  const float e = expf(-fabsf(x)), larger = 1.0f / (1.0f + e), smaller = e * larger;
-  value = x < 0.0f ? smaller : larger;
-  slope = smaller * larger;
-}
-
-// Each of these has the activation's value and its derivative.
-struct Silu {
-  static DEVICE void both(float x, float& value, float& slope) {
-    float s, ds;
-    sigmoid(x, s, ds);
-    value = x * s;
-    slope = s + x * ds;
-  }
-};
-
+// Each of these and Silu has the activation's value and its derivative.
 struct Gelu {
   static DEVICE void both(float x, float& value, float& slope) {
     const float integral = 0.5f * erfcf(-0.707106781f * x);

@@ -14,6 +14,7 @@
 #include "ops/nf4.cuh"
 #include "ops/norm.cuh"
 #include "ops/run_table.cuh"
+#include "ops/silu.cuh"
 #include "ops/t5_attention.cuh"
 // clang-format on
 

@@ -9,6 +9,7 @@
 #include "ops/dropout.cu"
 #include "ops/embedding_noise.cu"
 #include "ops/fp8.cu"
+#include "ops/gated_norm.cu"
 #include "ops/nf4.cu"
 #include "ops/packed_adapters.cu"
 #include "ops/rms_norm.cu"
@@ -40,6 +41,8 @@ inline void add_to(trainer::emulated::Gpu& gpu, const std::string& definitions) 
   gpu.add("add_norm.cu", definitions, "add_norm_backward", Callable<add_norm_backward>::call);
   gpu.add("activation.cu", definitions, "gated_forward", Callable<gated_forward>::call);
   gpu.add("activation.cu", definitions, "gated_backward", Callable<gated_backward>::call);
+  gpu.add("gated_norm.cu", definitions, "gated_norm_forward", Callable<gated_norm_forward>::call);
+  gpu.add("gated_norm.cu", definitions, "gated_norm_backward", Callable<gated_norm_backward>::call);
   gpu.add("rotate_qk.cu", definitions, "rotate_qk_forward", Callable<rotate_qk_forward>::call);
   gpu.add("rotate_qk.cu", definitions, "rotate_qk_backward", Callable<rotate_qk_backward>::call);
   gpu.add("rotate_qk.cu", definitions, "rotate_qk_backward_weight",

@@ -9,6 +9,7 @@
 #include "ops/causal_conv.h"
 #include "ops/gated_delta.h"
 #include "ops/gated_delta_definition.h"
+#include "ops/gated_norm_given.h"
 #include "support/gpu.h"
 #include "support/reference.h"
 
@@ -88,6 +89,19 @@ TEST_P(OnAGpuRecurrentLayers, TheGatedDeltaRuleIsTheComposedOne) {
                     composed = gated_delta_composed(in, shape, runs, true);
   EXPECT_LE(relative_difference(ours.out.cpu(), composed.out.cpu()), bf16() ? 5e-3 : 1e-5);
   EXPECT_LE(relative_difference(ours.last_states.cpu(), composed.last_states.cpu()), bf16() ? 5e-3 : 1e-5);
+}
+
+TEST_P(OnAGpuRecurrentLayers, TheGatedNormIsTheDefinition) {
+  for (const auto& [heads, size] : kHeadsOfGatedNorms) {
+    const GatedNormGiven given(heads, size, GetParam());
+    const Tensors gpu = given.by_operator(on_gpu), again = given.by_operator(on_gpu);
+    const Tensors exact = value_and_gradients([&](const Tensors& t) { return given.definition(t); },
+                                              given.in(), given.g, at::kDouble);
+    for (size_t i = 0; i < exact.size(); i++) {
+      EXPECT_LE(relative_difference(gpu[i].cpu(), exact[i]), bf16() ? 5e-3 : 2e-6) << i;
+      EXPECT_TRUE(gpu[i].equal(again[i])) << i;
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, OnAGpuRecurrentLayers, ::testing::Values(at::kFloat, at::kBFloat16),
