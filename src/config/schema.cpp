@@ -278,8 +278,8 @@ Section training_section() {
            .idle_with("device", {"cpu"}),
        key(&T::deterministic, "deterministic", OnResume::may_change,
            "On a GPU, add up the gradients of attention in a fixed order, so that a run gives the same bits "
-           "again. Costs some time and memory in attention's backward pass, and on Hopper the use of cuDNN's "
-           "attention (docs/gpu.md). On the CPU it is always so.")
+           "again. Costs some time and memory in attention's backward pass, which on Hopper cuDNN does not "
+           "compute then (docs/gpu.md). On the CPU it is always so.")
            .idle_with("device", {"cpu"}),
        key(&T::replay_cuts, "replay_cuts", OnResume::may_change,
            "Split each step into the same micro-batches as another run, whose metrics.jsonl is given here. "

@@ -1,9 +1,11 @@
 #include "nn/attention.h"
 
 #include <cmath>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <set>
+#include <string_view>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -11,6 +13,7 @@
 #include "trainer/device/device.h"
 
 #include "device/target_device.h"
+#include "nn/ordered_cudnn_attention.h"
 #include "nn/planned_attention.h"
 
 namespace trainer {
@@ -43,11 +46,20 @@ bool is_frequent(const at::Tensor& q) {
   return true;
 }
 
+// TRAINER_CUDNN_ATTENTION=off leaves all to FlashAttention.
+bool wants_cudnn() {
+  static const bool wanted = [] {
+    const char* const value = std::getenv("TRAINER_CUDNN_ATTENTION");
+    return value == nullptr || std::string_view(value) != "off";
+  }();
+  return wanted;
+}
+
 // Returns whether cuDNN may attend: on Hopper, where it takes half of FlashAttention's time.
 bool suits_cudnn(const at::Tensor& q, const std::optional<at::Tensor>& mask) {
   constexpr int hopper = 9;
   return q.is_cuda() && !mask && q.scalar_type() == at::kBFloat16 && q.size(3) % 8 == 0 && q.size(3) <= 128 &&
-         compute_major(q.device()) == hopper && is_frequent(q);
+         compute_major(q.device()) == hopper && wants_cudnn();
 }
 
 // LibTorch's operator; on meta, what it would be on the target.
@@ -55,9 +67,13 @@ at::Tensor fused(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                  const std::optional<at::Tensor>& mask, bool causal, double scale, bool grouped,
                  bool free_order) {
   if (q.is_meta()) return planned_attention(q, k, v, mask, causal, scale, grouped);
-  if (free_order && suits_cudnn(q, mask)) {
-    return std::get<0>(at::_scaled_dot_product_cudnn_attention(q, k, v, {}, /*compute_log_sumexp=*/true, 0.0,
-                                                               causal, /*return_debug_mask=*/false, scale));
+  if (suits_cudnn(q, mask)) {
+    if (free_order && is_frequent(q)) {
+      return std::get<0>(at::_scaled_dot_product_cudnn_attention(
+          q, k, v, {}, /*compute_log_sumexp=*/true, 0.0, causal, /*return_debug_mask=*/false, scale));
+    }
+    if (!free_order && causal && uses_ordered_cudnn({q, k, v}, scale))
+      return causal_attention({q, k, v}, scale, cudnn_then_flash());
   }
   return at::scaled_dot_product_attention(q, k, v, mask, 0.0, causal, scale, grouped);
 }

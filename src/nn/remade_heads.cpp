@@ -7,6 +7,8 @@
 #include <torch/csrc/autograd/generated/Functions.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 
+#include "nn/ordered_cudnn_attention.h"
+
 namespace trainer {
 namespace {
 
@@ -27,12 +29,13 @@ SavedHeads saved_heads(torch::autograd::Node* node) {
   return found;
 }
 
-// The heads of the fused operators that attention() and packed_attention() call.
+// The heads of the operators that attention() and packed_attention() call.
 SavedHeads saved_heads_of(torch::autograd::Node* node) {
-  return saved_heads<
-      generated::ScaledDotProductFlashAttentionForCpuBackward0,
-      generated::ScaledDotProductFlashAttentionBackward0, generated::ScaledDotProductCudnnAttentionBackward0,
-      generated::ScaledDotProductEfficientAttentionBackward0, generated::FlashAttentionBackward0>(node);
+  return saved_heads<generated::ScaledDotProductFlashAttentionForCpuBackward0,
+                     generated::ScaledDotProductFlashAttentionBackward0,
+                     generated::ScaledDotProductCudnnAttentionBackward0,
+                     generated::ScaledDotProductEfficientAttentionBackward0,
+                     generated::FlashAttentionBackward0, CausalAttentionBackward>(node);
 }
 
 const void* memory_of(const at::Tensor& x) { return x.storage().unsafeGetStorageImpl(); }

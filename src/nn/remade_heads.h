@@ -24,9 +24,9 @@ class RemadeHeads : public std::enable_shared_from_this<RemadeHeads> {
   const std::vector<at::Tensor>& from() const { return from_; }
   const Make& make() const { return make_; }
 
-  // `out` is the result of an attention operator of LibTorch, called with q and k or views of them. From now
-  // on its node in the graph does not keep them. It keeps what it got if that is something else, as a copy
-  // of q with padding, or if the operator is not known here.
+  // `out` is the result of an attention operator of LibTorch or of causal_attention(), called with q and k or
+  // views of them. From now on its node in the graph does not keep them. It keeps what it got if that is
+  // something else, as a copy of q with padding, or if the operator is not known here.
   void replace_in(const at::Tensor& out);
 
  private:

@@ -8,6 +8,7 @@
 #include "trainer/device/device.h"
 
 #include "nn/attention.h"
+#include "nn/ordered_cudnn_attention.h"
 #include "ops/activation.h"
 #include "ops/add_norm.h"
 #include "ops/attention_weights.h"
@@ -201,30 +202,43 @@ TEST(AttentionOnAGpu, OfT5IsThatOfFp64AndRepeats) {
   }
 }
 
-// Where the order of sums is free, cuDNN may attend, and otherwise FlashAttention.
+// Where the order of sums is free, cuDNN may attend, and in a fixed order it may do so forwards, at the
+// longer length; otherwise FlashAttention does.
 TEST(AttentionOnAGpu, InEitherOrderIsThatOfFp64) {
   const std::string why = test::why_no_gpu(kernel_file("rms_norm"), "Element=float kWidth=1");
   if (!why.empty()) GTEST_SKIP() << why;
   Random random(29);
-  const auto normal = [&](at::IntArrayRef shape) { return random.normal(shape, at::kBFloat16); };
-  const Tensors in{normal({2, 8, 130, 64}), normal({2, 2, 130, 64}), normal({2, 2, 130, 64})};
-  const at::Tensor weight = normal({2, 8, 130, 64});
-  bool free_order = false;
-  const auto attend = [&](const Tensors& t) {
-    return attention({t[0], t[1], t[2], 0.125, true, {}, free_order});
-  };
-  Tensors exact_in, gpu_in;
-  for (const at::Tensor& t : in) {
-    exact_in.push_back(t.to(at::kDouble));
-    gpu_in.push_back(on_gpu(t));
-  }
-  const Tensors exact = value_and_gradients(attend, exact_in, weight.to(at::kDouble), at::kDouble);
-  for (const bool is_free : {false, true}) {
-    free_order = is_free;
-    for (int i = 0; i < 100; i++) attend(gpu_in);  // cuDNN attends where a shape comes often
-    const Tensors ours = value_and_gradients(attend, gpu_in, on_gpu(weight), at::kBFloat16);
-    for (size_t i = 0; i < ours.size(); i++)
-      EXPECT_LE(relative_difference(ours[i].cpu(), exact[i]), 4e-3) << i << is_free;
+  for (const int64_t length : {130, 1024}) {
+    const auto normal = [&](int64_t heads) {
+      return random.normal({2, length, heads, 64}, at::kBFloat16).transpose(1, 2);
+    };
+    const Tensors in{normal(8), normal(2), normal(2)};
+    const at::Tensor weight = normal(8);
+    bool free_order = false;
+    const auto attend = [&](const Tensors& t) {
+      return attention({t[0], t[1], t[2], 0.125, true, {}, free_order});
+    };
+    Tensors exact_in, gpu_in;
+    for (const at::Tensor& t : in) {
+      exact_in.push_back(t.to(at::kDouble));
+      gpu_in.push_back(on_gpu(t));
+    }
+    if (compute_major(gpu_in[0].device()) == 9) {
+      EXPECT_EQ(uses_ordered_cudnn({gpu_in[0], gpu_in[1], gpu_in[2]}, 0.125), length == 1024)
+          << "a warning says why cuDNN is not used";
+    }
+    const Tensors exact = value_and_gradients(attend, exact_in, weight.to(at::kDouble), at::kDouble);
+    for (const bool is_free : {false, true}) {
+      free_order = is_free;
+      for (int i = 0; i < 100; i++) attend(gpu_in);  // cuDNN attends in free order where a shape comes often
+      const Deterministic sums(c10::kCUDA, !is_free);
+      const auto compute = [&] { return value_and_gradients(attend, gpu_in, on_gpu(weight), at::kBFloat16); };
+      const Tensors ours = compute(), again = compute();
+      for (size_t i = 0; i < ours.size(); i++) {
+        EXPECT_LE(relative_difference(ours[i].cpu(), exact[i]), 4e-3) << i << is_free << length;
+        EXPECT_TRUE(is_free || ours[i].equal(again[i])) << i << length;
+      }
+    }
   }
 }
 
