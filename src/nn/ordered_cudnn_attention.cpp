@@ -104,7 +104,8 @@ std::string difference(const AttentionKernels& ours, const AttentionKernels& the
   const auto heads = [&](int64_t count) {
     return at::randn({batch, length, count, head_dim}, generator, at::kFloat).to(options).transpose(1, 2);
   };
-  const Qkv in{heads(groups * group), heads(groups), heads(groups)};
+  const at::Tensor kv = heads(2 * groups);  // columns of one matrix, as projections give values
+  const Qkv in{heads(groups * group), kv.narrow(1, 0, groups), kv.narrow(1, groups, groups)};
   const at::Tensor grad = heads(groups * group);
   const auto results = [&](const AttentionKernels& by) {
     const Attended of = by.forward(in, scale);
@@ -151,8 +152,9 @@ bool uses_ordered_cudnn(const Qkv& in, double scale) {
                        return difference(cudnn_then_flash(), flash_alone(), head_dim, heads / groups,
                                          in.q.options().requires_grad(false));
                      }) &&
-         shapes.works({device, in.q.size(0), heads, groups, length, head_dim},
-                      "device, samples, heads, groups, length, head size", [&] {
+         shapes.works({device, in.q.size(0), heads, groups, length, head_dim, in.q.stride(2), in.k.stride(2),
+                       in.v.stride(2)},
+                      "device, samples, heads, groups, length, head size, strides of q, k and v", [&] {
                         const at::NoGradGuard no_grad;
                         cudnn_forward(in, scale);
                         return std::string();
