@@ -127,6 +127,12 @@ def repeat(check):
     check.expect("8B LoRA: the same adapter, bit by bit", found.files == files and files)
 
 
+def graphs(check):
+    """The first two steps are launched, the third is recorded."""
+    found = run(check, "8B LoRA, as a graph", {"TRAINER_GRAPHS": "on"})
+    training.expect_same_rows(check, "8B LoRA: as a graph as launched", found.figures, stored(check))
+
+
 def setting(title, changes, extra=None):
     """A run with another allocator setting must have the same losses. Its speed is recorded."""
     def stage(check):
@@ -197,6 +203,7 @@ FIRST = [
     stage("8b-light", "the same with what is quick to compute made again: the same losses, less memory", light, 0.7),
     stage("8b-recompute", "the same with all blocks recomputed: the same losses, less memory", recompute, 1),
     stage("8b-limit", "the same with memory.limit=24GB: it recovers, with the same losses", limited, 1.2, 40),
+    stage("8b-graphs", "the same with passes as CUDA graphs (TRAINER_GRAPHS=on): the same bits, tok/s", graphs, 0.8),
     stage("8b-repeat", "the same once more: the same bits", repeat, 1),
 ]
 PEER = [

@@ -16,13 +16,24 @@ def case(check):
             "training.effective_batch_size": 8, "training.max_steps": STEPS}
 
 
+def run(check, name, changes, extra=None):
+    keys = training.settings(check, SHAPE, training.output_of(check, name), **{"model.dtype": "bf16", **case(check), **changes})
+    return training.need_train(check, name, keys, extra)
+
+
 def trained(name, changes):
     def stage(check):
-        keys = training.settings(check, SHAPE, training.output_of(check, name), **{"model.dtype": "bf16", **case(check), **changes})
-        found = training.need_train(check, name, keys)
+        found = run(check, name, changes)
         expect_plan(check, found.figures)
         check.expect("nothing ran out of memory", not found.of("recovery"), found.of("recovery"))
     return stage
+
+
+def graphs(check):
+    """Dropout's keys change from step to step in the memory that the graph reads."""
+    launched, graph = (run(check, f"T5-XL LoRA, {way}", training.LORA, extra).figures
+                       for way, extra in (("launched", None), ("as a graph", {"TRAINER_GRAPHS": "on"})))
+    training.expect_same_rows(check, "T5-XL LoRA: as a graph as launched", graph, launched)
 
 
 def lengths(check):
@@ -31,10 +42,7 @@ def lengths(check):
             "training.effective_batch_size": 8 if check.quick else 32}
     runs = []
     for title, packing in (("", "false"), (", packing", "true")):
-        name = f"T5-XL LoRA, spread lengths{title}"
-        keys = training.settings(check, SHAPE, training.output_of(check, name),
-                                 **{"model.dtype": "bf16", **case(check), **rows, "data.packing": packing})
-        runs.append(training.need_train(check, name, keys).figures)
+        runs.append(run(check, f"T5-XL LoRA, spread lengths{title}", {**rows, "data.packing": packing}).figures)
     near(check, "packed as padded", runs[1], runs[0])
 
 
@@ -63,6 +71,7 @@ STAGES = [
     stage("t5xl-full", "FLAN-T5-XL shape, all weights, bf16, 8 x 512 + 128, dropout: tok/s, planned and measured peak",
           trained("T5-XL full", {}), 1.2, 60),
     stage("t5xl-lora", "the same with LoRA r 16 on all linear layers", trained("T5-XL LoRA", training.LORA), 0.8, 40),
+    stage("t5xl-graphs", "the same launched and as CUDA graphs (TRAINER_GRAPHS=on): the same bits, tok/s", graphs, 1.4, 40),
     stage("t5xl-packing", "the same with samples of many lengths, padded and packed: the same losses, tok/s", lengths, 1.4, 40),
     stage("t5xl-full-peer", "Transformers on the first, with and without recompute", peer_full, 1.2, 80, ("transformers",)),
     stage("t5xl-lora-peer", "Transformers + PEFT on the second", peer_lora, 1.2, 80, ("transformers", "peft")),
