@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include <ATen/ops/record_stream.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -66,7 +67,10 @@ class CudaGraph final : public GpuGraph {
  public:
   CudaGraph(c10::Device device, c10::MempoolId_t pool) : device_(device), pool_(pool) {}
   ~CudaGraph() override {
-    gpus().synchronizeStream(gpus().getStream(device_));  // it may still run
+    try {
+      gpus().synchronizeStream(gpus().getStream(device_));  // it may still run
+    } catch (const std::exception&) {  // a fault of the device, which the next call reports
+    }
     if (ready_ != nullptr) driver_call("cuGraphExecDestroy", ready_);
     if (has_pool_) gpu_allocator().releasePool(device_.index(), pool_);
   }
@@ -77,7 +81,7 @@ class CudaGraph final : public GpuGraph {
   std::string record(const c10::Stream& stream, const GpuWork& work, std::vector<at::Tensor>& later) {
     void *const native = stream.native_handle(), *graph = nullptr;
     std::string problem, problem_of_work;
-    {
+    try {
       const Recording recording;
       const AllocatingToPool allocating(device_, pool_, native);
       has_pool_ = true;
@@ -89,6 +93,8 @@ class CudaGraph final : public GpuGraph {
         problem_of_work = error.what();
       }
       problem = driver_problem(driver_call("cuStreamEndCapture", native, &graph), "end of a recording");
+    } catch (const std::exception& error) {
+      problem = error.what();
     }
     if (!problem_of_work.empty()) problem = problem_of_work;
     if (problem.empty())
@@ -113,12 +119,33 @@ class CudaGraph final : public GpuGraph {
   void* ready_ = nullptr;
 };
 
-// `later` begins when `first` has done the work that it has so far.
-void let_wait(const c10::Stream& later, const c10::Stream& first) {
-  c10::Event event(c10::kCUDA);
-  event.record(first);
-  event.block(later);
-}
+// While it lives, work goes to another stream than the current one, after what that has so far; later work of
+// that one waits for it.
+class OnStream {
+ public:
+  OnStream(const c10::Stream& before, const c10::Stream& own) : before_(before), own_(own), guard_(own) {
+    let_wait(own_, before_);
+  }
+  ~OnStream() {
+    try {
+      let_wait(before_, own_);
+    } catch (const std::exception&) {  // a fault of the device, which the next call reports
+    }
+  }
+  OnStream(const OnStream&) = delete;
+  OnStream& operator=(const OnStream&) = delete;
+
+ private:
+  // `later` begins when `first` has done the work that it has so far.
+  static void let_wait(const c10::Stream& later, const c10::Stream& first) {
+    c10::Event event(c10::kCUDA);
+    event.record(first);
+    event.block(later);
+  }
+
+  c10::Stream before_, own_;
+  c10::StreamGuard guard_;
+};
 
 }  // namespace
 
@@ -132,14 +159,14 @@ RecordedWork record_work(c10::Device device, const GpuWork& work, c10::MempoolId
   const c10::Stream main = gpus().getStream(device), own = recording_stream(device);
   RecordedWork recorded;
   auto graph = std::make_unique<CudaGraph>(device, pool);
-  let_wait(own, main);
   {
-    const c10::StreamGuard on_own(own);
+    const OnStream on_own(main, own);
     recorded.now = work();
+    for (const at::Tensor& result : recorded.now)
+      if (result.defined()) result.record_stream(main);
     empty_cache(device);  // the pool cannot take what the allocator keeps for others
     recorded.problem = graph->record(own, work, recorded.later);
   }
-  let_wait(main, own);
   if (recorded.problem.empty()) recorded.graph = std::move(graph);
   return recorded;
 }

@@ -13,6 +13,7 @@
 #include "trainer/device/device.h"
 
 #include "device/target_device.h"
+#include "memory/gpu_graph.h"
 #include "nn/ordered_cudnn_attention.h"
 #include "nn/planned_attention.h"
 
@@ -40,6 +41,7 @@ bool is_frequent(const at::Tensor& q) {
   const std::lock_guard lock(mutex);
   const std::vector<int64_t> sizes = q.sizes().vec();
   if (frequent.contains(sizes)) return true;
+  if (is_recording()) return false;  // as in the run before the recording
   if (frequent.size() == most_frequent || counts.size() == most_counted) return false;
   if (++counts[sizes] < calls) return false;
   frequent.insert(sizes);

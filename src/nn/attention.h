@@ -40,7 +40,8 @@ class RelativeBias : public Module {
   bool bidirectional_;
   // The buckets of distances -n to n - 1, kept on the GPU that was used last: else the host would wait for a
   // copy in each batch.
-  mutable at::Tensor on_gpu_;
+  // The last one reaches furthest. Shorter ones stay, because recorded work may read them.
+  mutable std::vector<at::Tensor> on_gpu_;
 };
 
 struct AttentionInputs {

@@ -42,11 +42,13 @@ at::Tensor RelativeBias::buckets(int64_t queries, int64_t keys, int64_t offset, 
   const int64_t first = -(queries - 1) - offset, count = queries + keys - 1;
   if (target_of(device) != c10::kCUDA) return range(first, count).to(device);
   const int64_t furthest = std::max(-first, first + count);
-  if (!on_gpu_.defined() || on_gpu_.device() != device || on_gpu_.size(0) < 2 * furthest) {
+  if (!on_gpu_.empty() && on_gpu_.back().device() != device) on_gpu_.clear();
+  if (on_gpu_.empty() || on_gpu_.back().size(0) < 2 * furthest) {
     const auto reach = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(furthest)));
-    on_gpu_ = range(-reach, 2 * reach).to(device);
+    on_gpu_.push_back(range(-reach, 2 * reach).to(device));
   }
-  return on_gpu_.narrow(0, on_gpu_.size(0) / 2 + first, count);
+  const at::Tensor& known = on_gpu_.back();
+  return known.narrow(0, known.size(0) / 2 + first, count);
 }
 
 at::Tensor RelativeBias::near_buckets(at::Device device) const {

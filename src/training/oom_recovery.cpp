@@ -138,6 +138,7 @@ std::string Recovery::line() const {
 OomLoop OomRecovery::passes(const EffectiveBatch& batch, MicroBatchSplit& split, BatchBudget& budget,
                             const PassProgress& at) {
   return {options_.device, options_.clean_up, [&, this](const OutOfMemory& oom) {
+            if (options_.free_spare && options_.free_spare()) return;
             count_retry(at.stage, oom);
             const std::vector<int64_t> failed = split.micro_batches.at(at.micro_batch);
             const auto samples = static_cast<int64_t>(failed.size());
@@ -165,6 +166,7 @@ OomLoop OomRecovery::passes(const EffectiveBatch& batch, MicroBatchSplit& split,
 
 void OomRecovery::repeat(const std::string& stage, const std::function<void()>& work) {
   OomLoop attempts(options_.device, /*clean_up=*/{}, [&](const OutOfMemory& oom) {
+    if (options_.free_spare && options_.free_spare()) return;
     count_retry(stage, oom);
     Recovery recovery;
     recovery.stage = name_of(stage);

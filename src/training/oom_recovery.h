@@ -53,6 +53,8 @@ struct OomRecoveryOptions {
   std::function<void()> clean_up;        // discards what a failed attempt left
   std::function<std::string()> explain;  // text at the end of the final error
   RecoveryListener listener;
+  // Frees memory that only saves time; returns whether there was any. Then the same is attempted again first.
+  std::function<bool()> free_spare = {};
 };
 
 // The recovery of one step, or of one batch of an evaluation. Its loops share recovery.max_retries, and throw

@@ -1,5 +1,6 @@
 #include "training/repeated_passes.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -34,8 +35,7 @@ void for_each_tensor(Micro& micro, const Body& body) {
   }
 }
 
-// Adds what the host knows of a micro-batch. The numbers of samples and lengths of packed groups follow from
-// the lengths of the samples and the sizes of tensors.
+// Adds what the host knows of a micro-batch.
 void add_form(RepeatedPasses::Form& form, const MicroBatch& micro) {
   form.push_back(micro.tokens);
   form.insert(form.end(), micro.lengths.begin(), micro.lengths.end());
@@ -43,16 +43,20 @@ void add_form(RepeatedPasses::Form& form, const MicroBatch& micro) {
     form.push_back(-tensor.dim());
     form.insert(form.end(), tensor.sizes().begin(), tensor.sizes().end());
   });
+  if (!micro.packed_target) return;
+  const PackedTarget& target = *micro.packed_target;
+  for (const auto* groups : {&target.encoder, &target.decoder, &target.cross}) {
+    for (const AttentionGroup& group : *groups)
+      form.insert(form.end(), {group.samples, group.queries.length, group.keys.length});
+  }
 }
 
 std::vector<at::Tensor> tensors_of(const LossSum& out) {
   return {out.loss.detach(), out.correct, out.z_loss, out.divergence, out.log_probabilities};
 }
 
-LossSum taken_from(std::vector<at::Tensor>& results) {
-  const LossSum out{results[0], results[1], results[2], results[3], results[4]};
-  results.erase(results.begin(), results.begin() + 5);
-  return out;
+LossSum loss_of(const std::vector<at::Tensor>& results) {
+  return {results[0], results[1], results[2], results[3], results[4]};
 }
 
 }  // namespace
@@ -60,61 +64,75 @@ LossSum taken_from(std::vector<at::Tensor>& results) {
 RepeatedPasses::RepeatedPasses(Gradients& gradients, at::Device device)
     : gradients_(gradients), device_(device), pool_(new_graph_pool()) {}
 
+void RepeatedPasses::begin() {
+  if (sums_.empty()) return;
+  std::vector<at::Tensor> defined;
+  std::ranges::copy_if(sums_, std::back_inserter(defined),
+                       [](const at::Tensor& sum) { return sum.defined(); });
+  at::_foreach_zero_(defined);
+  gradients_.set(sums_);
+}
+
 void RepeatedPasses::forget() {
   known_.clear();
   graphs_ = 0;
+  sums_.clear();
+  pool_ = new_graph_pool();  // LibTorch does not begin again with one that has no graph left
 }
 
-void RepeatedPasses::stop() {
-  if (graphs_ > 0) log::info("the passes of steps are no longer started as CUDA graphs, to save memory");
-  stopped_ |= graphs_ > 0;
+bool RepeatedPasses::stop() {
+  const bool any = graphs_ > 0;
+  if (any) log::info("the passes of steps are no longer started as CUDA graphs, to save memory");
+  stopped_ |= any;
   forget();
+  return any;
 }
 
 LossSum RepeatedPasses::run(const MicroBatch& micro, const at::Tensor& seed, Form form, const Pass& pass) {
   if (stopped_) return pass(micro, seed);
   add_form(form, micro);
-  for (const at::Tensor& sum : gradients_.sums())
-    form.push_back(sum.defined() ? reinterpret_cast<int64_t>(sum.const_data_ptr()) : 0);
-  if (known_.size() >= kMostKnown) forget();
+  if (known_.size() >= kMostKnown) std::erase_if(known_, [](const auto& one) { return !one.second.graph; });
   Known& known = known_[std::move(form)];
-  if (known.graph == nullptr) {
-    const bool often = known.passes++ >= kPassesBefore;
-    return often && graphs_ < kMostGraphs ? record(known, micro, seed, pass) : pass(micro, seed);
+  if (known.graph != nullptr) {
+    std::vector<at::Tensor> given{seed};
+    for_each_tensor(micro, [&](const at::Tensor& tensor) { given.push_back(tensor); });
+    auto next = given.cbegin();
+    known.seed.copy_(*next++);
+    for_each_tensor(known.micro, [&](const at::Tensor& tensor) { tensor.copy_(*next++); });
+    known.graph->start();
+    return known.out;
   }
-  std::vector<at::Tensor> given{seed};
-  for_each_tensor(micro, [&](const at::Tensor& tensor) { given.push_back(tensor); });
-  auto next = given.cbegin();
-  known.seed.copy_(*next++);
-  for_each_tensor(known.micro, [&](const at::Tensor& tensor) { tensor.copy_(*next++); });
-  known.graph->start();
-  gradients_.set(known.sums);
-  return known.out;
+  const bool often = known.passes++ >= kPassesBefore && graphs_ < kMostGraphs;
+  if (often && !sums_.empty()) return record(known, micro, seed, pass);
+  const LossSum out = pass(micro, seed);
+  if (often) sums_ = gradients_.sums();
+  return out;
 }
 
-// Where sums exist, the recorded pass adds to them. Others are new, and lie in the graph's memory.
+bool RepeatedPasses::adds_to_sums() const {
+  return std::ranges::equal(gradients_.sums(), sums_, [](const at::Tensor& a, const at::Tensor& b) {
+    return a.defined() == b.defined() && (!a.defined() || a.const_data_ptr() == b.const_data_ptr());
+  });
+}
+
 LossSum RepeatedPasses::record(Known& known, const MicroBatch& micro, const at::Tensor& seed,
                                const Pass& pass) {
   known.micro = micro;
   for_each_tensor(known.micro, [](at::Tensor& tensor) { tensor = tensor.clone(); });
   known.seed = seed.clone();
-  const auto work = [this, pass, before = gradients_.sums(), own = known.micro, own_seed = known.seed] {
-    gradients_.set(before);
-    std::vector<at::Tensor> results = tensors_of(pass(own, own_seed));
-    std::vector<at::Tensor> sums = gradients_.sums();
-    std::ranges::move(sums, std::back_inserter(results));
-    return results;
-  };
-  RecordedWork recorded = record_work(device_, work, pool_);
-  const LossSum out = taken_from(recorded.now);
-  gradients_.set(recorded.now);
-  if (recorded.graph == nullptr) {
+  RecordedWork recorded = record_work(
+      device_, [pass, own = known.micro, own_seed = known.seed] { return tensors_of(pass(own, own_seed)); },
+      pool_);
+  const LossSum out = loss_of(recorded.now);
+  if (recorded.problem.empty() && !adds_to_sums())
+    recorded.problem = "not all passes have gradients of the same weights";
+  if (!recorded.problem.empty()) {
     log::info(concat("the passes of steps are not recorded as CUDA graphs: ", recorded.problem));
     stopped_ = true;
+    forget();
     return out;
   }
-  known.out = taken_from(recorded.later);
-  known.sums = std::move(recorded.later);
+  known.out = loss_of(recorded.later);
   known.graph = std::move(recorded.graph);
   graphs_++;
   return out;

@@ -159,7 +159,6 @@ void Trainer::answer_thrashing(const EffectiveBatch& batch, MicroBatchSplit spli
 
 void Trainer::rehearse(const EffectiveBatch& batch) {
   answers_.reset();
-  repeated_->forget();
   if (config_.objective.embeds())
     vectors_ = std::make_unique<StepOfVectors>(config_.objective.similarity_scale, batch);
   OomRecovery recovery(recovery_options("memory test"));
@@ -171,6 +170,7 @@ void Trainer::rehearse(const EffectiveBatch& batch) {
                     [&] { optimizer_->rehearse(gradients_, norm, config_.training.max_grad_norm); });
   });
   gradients_.clear();
+  repeated_->forget();
   empty_cache(device_);
 }
 
@@ -233,6 +233,7 @@ TermSums Trainer::run_passes(const EffectiveBatch& batch, const MicroBatchSplit&
   context.widen_once = split.widen_once;
   context.packs = packs_;
   packs_->begin();
+  repeated_->begin();
   const double normaliser = objective_->normaliser(batch.samples, split.encoder_decoder);
   const at::Tensor seed =
       at::full({}, mean_of(1.0, normaliser), at::TensorOptions().device(device_).dtype(at::kFloat));
@@ -355,13 +356,12 @@ OomRecoveryOptions Trainer::recovery_options(const std::string& stage) {
           /*clean_up=*/
           [this] {
             gradients_.clear();
-            repeated_->stop();
             packs_->forget();
             placement_->finish_copies();
           },
           /*explain=*/
           [this] { return memory_table(config_, model_, optimizer_->state_bytes() - state_below_, device_); },
-          listener_};
+          listener_, /*free_spare=*/[this] { return repeated_->stop(); }};
 }
 
 void Trainer::move_to(at::Device device) {

@@ -35,6 +35,24 @@ TEST_F(GraphOnAGpu, StartsWhatWasRecordedAndKeepsItsMemoryFromOthers) {
   }
 }
 
+// Their temporary tensors lie in the same memory; results that exist do not.
+TEST_F(GraphOnAGpu, OnesThatShareAPoolKeepTheirResultsApart) {
+  const c10::MempoolId_t pool = new_graph_pool();
+  const auto times = [&](double factor) { return std::vector{(count_ * factor + 1).matmul(weight_) - 1}; };
+  const RecordedWork two = record_work(
+                         device_, [&] { return times(2); }, pool),
+                     three = record_work(
+                         device_, [&] { return times(3); }, pool);
+  ASSERT_EQ(two.problem + three.problem, "");
+  for (int count = 1; count < 4; count++) {
+    count_.fill_(count);
+    two.graph->start();
+    three.graph->start();
+    EXPECT_TRUE(two.later[0].eq(2 * count).all().item<bool>());
+    EXPECT_TRUE(three.later[0].eq(3 * count).all().item<bool>());
+  }
+}
+
 TEST_F(GraphOnAGpu, WorkThatReadsFromTheDeviceRunsWithoutAGraph) {
   const RecordedWork recorded = record_work(device_, [&] {
     const std::vector<at::Tensor> out = step();

@@ -44,6 +44,14 @@ Steps twelve_steps(const Case& c, int64_t fail_at = 0) {
   return steps;
 }
 
+void expect_same_bits(const Steps& repeated, const Steps& launched) {
+  EXPECT_EQ(repeated.losses, launched.losses);
+  EXPECT_EQ(repeated.norms, launched.norms);
+  EXPECT_EQ(repeated.recoveries, 0);
+  for (size_t i = 0; i < launched.weights.size(); i++)
+    EXPECT_TRUE(repeated.weights[i].equal(launched.weights[i])) << i;
+}
+
 class RepeatedPassesOnAnEmulatedGpu : public testing::TestWithParam<Case> {
  protected:
   static void SetUpTestSuite() { install_host_allocator(); }
@@ -53,18 +61,15 @@ class RepeatedPassesOnAnEmulatedGpu : public testing::TestWithParam<Case> {
 TEST_P(RepeatedPassesOnAnEmulatedGpu, GiveTheBitsOfLaunchedOnes) {
   const Steps launched = twelve_steps(GetParam());
   const RepeatingOnTheCpu repeating;
-  const Steps repeated = twelve_steps(GetParam());
+  expect_same_bits(twelve_steps(GetParam()), launched);
   EXPECT_GT(RepeatedOnTheCpu::starts, 12);
-  EXPECT_EQ(repeated.losses, launched.losses);
-  EXPECT_EQ(repeated.norms, launched.norms);
-  for (size_t i = 0; i < launched.weights.size(); i++)
-    EXPECT_TRUE(repeated.weights[i].equal(launched.weights[i])) << i;
 }
 
-TEST_P(RepeatedPassesOnAnEmulatedGpu, EndWhereMemoryDoesNotSuffice) {
+// The graphs' memory is what is missing then, so the micro-batches stay as they are.
+TEST_P(RepeatedPassesOnAnEmulatedGpu, AreLaunchedAgainWhereMemoryDoesNotSuffice) {
+  const Steps launched = twelve_steps(GetParam());
   const RepeatingOnTheCpu repeating;
-  const Steps steps = twelve_steps(GetParam(), /*fail_at=*/40);
-  ASSERT_EQ(steps.recoveries, 1);
+  expect_same_bits(twelve_steps(GetParam(), /*fail_at=*/40), launched);
   const int64_t starts = std::exchange(RepeatedOnTheCpu::starts, 0);
   EXPECT_GT(starts, 0);
   twelve_steps(GetParam());
