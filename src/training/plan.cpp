@@ -16,6 +16,7 @@
 #include "trainer/training/worst_batch.h"
 
 #include "device/target_device.h"
+#include "memory/gpu_graph.h"
 #include "memory/meta_memory.h"
 #include "memory/offload.h"
 #include "objectives/objective.h"
@@ -25,15 +26,19 @@
 namespace trainer {
 namespace {
 
+bool updates(const MetaEvent& event) { return event.phase == MemoryPhase::update && event.bytes > 0; }
+bool is_any(const MetaEvent&) { return true; }
+
 // Returns the number of events up to the peak, the point at which their sum is largest: of the device's
-// memory, or of what is offloaded.
-size_t events_to_peak(const std::vector<MetaEvent>& events, bool offloaded) {
+// memory, or of what is offloaded. It is one of the events for which `counts`.
+size_t events_to_peak(const std::vector<MetaEvent>& events, bool offloaded,
+                      bool (*counts)(const MetaEvent&) = is_any) {
   int64_t live = 0, most = 0;
   size_t at = 0;
   for (size_t i = 0; i < events.size(); i++) {
     if (events[i].offloaded != offloaded) continue;
     live += events[i].bytes;
-    if (live <= most) continue;
+    if (live <= most || !counts(events[i])) continue;
     most = live;
     at = i + 1;
   }
@@ -67,7 +72,7 @@ std::vector<bool> gradient_blocks(const std::vector<MetaEvent>& events) {
   bool updating = false;
   for (const MetaEvent& event : events) {
     const auto block = static_cast<size_t>(event.block);
-    updating = updating || (event.phase == MemoryPhase::update && event.bytes > 0);
+    updating = updating || updates(event);
     if (event.bytes > 0) {
       gradients.resize(std::max(gradients.size(), block + 1));
       gradients[block] = event.node != 0;
@@ -102,11 +107,10 @@ int64_t& part_of(MemoryPlan& plan, const MetaEvent& event, bool gradient) {
   return event.node != 0 ? plan.recompute : plan.activations;
 }
 
-MemoryPlan at_peak(const std::vector<MetaEvent>& events, bool offloaded) {
+MemoryPlan live_after(size_t last, const std::vector<MetaEvent>& events, bool offloaded) {
   const std::vector<bool> gradients = gradient_blocks(events);
   MemoryPlan plan;
   std::vector<MetaEvent> born(gradients.size());
-  const size_t last = events_to_peak(events, offloaded);
   for (size_t i = 0; i < last; i++) {
     if (events[i].offloaded != offloaded) continue;
     const auto block = static_cast<size_t>(events[i].block);
@@ -114,6 +118,24 @@ MemoryPlan at_peak(const std::vector<MetaEvent>& events, bool offloaded) {
     part_of(plan, born[block], gradients[block]) += events[i].bytes;
   }
   return plan;
+}
+
+MemoryPlan at_peak(const std::vector<MetaEvent>& events, bool offloaded) {
+  return live_after(events_to_peak(events, offloaded), events, offloaded);
+}
+
+// Graphs of passes (training/repeated_passes.h) keep their memory while the weights are updated, and the
+// gradients while a pass runs.
+MemoryPlan at_peak_with_graphs(const std::vector<MetaEvent>& events) {
+  const auto passes_end = std::ranges::find_if(events, updates);
+  const std::vector<MetaEvent> of_passes(events.begin(), passes_end);
+  MemoryPlan plan = live_after(events_to_peak(of_passes, false), events, false);
+  const MemoryPlan updating = live_after(events_to_peak(events, false, updates), events, false);
+  plan.gradients = std::max(plan.gradients, updating.gradients);
+  plan.optimizer_state = std::max(plan.optimizer_state, updating.optimizer_state);
+  plan.update = updating.update;
+  const MemoryPlan without = at_peak(events, false);  // maybe that of an evaluation, which drops the graphs
+  return without.peak() > plan.peak() ? without : plan;
 }
 
 // Assumed rates, in bytes a second: of PCIe 4.0 with 16 lanes, and of an NVMe disk that reads and writes.
@@ -232,7 +254,9 @@ MemoryPlan plan_memory(const Config& config, const std::filesystem::path& model,
   const int64_t moved = offload_use().moved;
   const PlannedStep step = run_step(config, model, target, optimizer);
   const std::vector<MetaEvent> events = with_sums_in_place(recorder.events());
-  MemoryPlan plan = at_peak(events, /*offloaded=*/false);
+  const bool graphs = records_work(c10::Device(target.device, target.device == c10::kCPU ? -1 : 0)) &&
+                      target.ranks == 1 && !config.memory.offload.any();
+  MemoryPlan plan = graphs ? at_peak_with_graphs(events) : at_peak(events, /*offloaded=*/false);
   plan.offloaded = offloaded_at_peak(events, offload_use().moved - moved, step, config, target);
   plan.offload = config.memory.offload;
   plan.reserve = reserve_of(plan, target);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "memory/gpu_graph.h"
 #include "training/planned_models.h"
 
 namespace trainer {
@@ -82,6 +83,22 @@ TEST(Plan, StepsOfRecomputeTakeLessAndLess) {
       planned = plan.peak();
       measured = real;
     }
+  }
+}
+
+TEST(Plan, CountsWhatGraphsKeepBetweenPassesAndUpdates) {
+  const Json model = decoder({{"model_type", "qwen3"}, {"head_dim", 32}});
+  for (const bool lora : {false, true}) {
+    Config config;
+    if (lora) config.lora.emplace();
+    const MemoryPlan launched = plan_of(model, config);
+    set_recorder_for_cpu([](const GpuWork&) { return RecordedWork(); });
+    const MemoryPlan graphs = plan_of(model, config);
+    set_recorder_for_cpu({});
+    EXPECT_EQ(graphs.weights, launched.weights);
+    EXPECT_EQ(graphs.activations, launched.activations);
+    EXPECT_EQ(graphs.gradients, lora ? graphs.adapters : graphs.weights);
+    EXPECT_GT(graphs.peak(), launched.peak());
   }
 }
 
