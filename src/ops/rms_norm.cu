@@ -6,12 +6,7 @@ KERNEL norm_forward(const Element* x, const Element* weight, Element* y, float* 
                     int plus_one) {
   const long long row = static_cast<long long>(blockIdx.x) * cols;
   const int first = threadIdx.x * kWidth, step = blockDim.x * kWidth;
-  float sum = 0.0f;
-  for (int c = first; c < cols; c += step) {
-    const auto from = load<kWidth>(x + row + c);
-    for (int k = 0; k < kWidth; k++) sum += wide(from.at[k]) * wide(from.at[k]);
-  }
-  const float r = 1.0f / sqrtf(over_block<Sum>(sum) / static_cast<float>(cols) + epsilon);
+  const float r = row_rstd<kWidth>(x + row, cols, epsilon);
   if (threadIdx.x == 0) rstd[blockIdx.x] = r;
   for (int c = first; c < cols; c += step) {
     const auto from = load<kWidth>(x + row + c), by = load<kWidth>(weight + c);

@@ -254,8 +254,8 @@ MemoryPlan plan_memory(const Config& config, const std::filesystem::path& model,
   const int64_t moved = offload_use().moved;
   const PlannedStep step = run_step(config, model, target, optimizer);
   const std::vector<MetaEvent> events = with_sums_in_place(recorder.events());
-  const bool graphs = records_work(c10::Device(target.device, target.device == c10::kCPU ? -1 : 0)) &&
-                      target.ranks == 1 && !config.memory.offload.any();
+  const bool graphs =
+      records_work(c10::Device(target.device)) && target.ranks == 1 && !config.memory.offload.any();
   MemoryPlan plan = graphs ? at_peak_with_graphs(events) : at_peak(events, /*offloaded=*/false);
   plan.offloaded = offloaded_at_peak(events, offload_use().moved - moved, step, config, target);
   plan.offload = config.memory.offload;

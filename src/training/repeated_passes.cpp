@@ -5,7 +5,6 @@
 #include <utility>
 
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 
 #include "trainer/base/log.h"
 #include "trainer/base/strings.h"

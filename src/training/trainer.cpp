@@ -231,9 +231,13 @@ TermSums Trainer::run_passes(const EffectiveBatch& batch, const MicroBatchSplit&
   context.recompute_blocks = split.recomputed_blocks;
   context.light = split.recomputed_blocks > 0 || config_.memory.gradient_checkpointing.is_light();
   context.widen_once = split.widen_once;
-  context.packs = packs_;
-  packs_->begin();
-  repeated_->begin();
+  const bool repeated = repeats(context);
+  if (repeated) {  // their adapters are packed by each pass: those of an update lie elsewhere in the next one
+    repeated_->begin();
+  } else {
+    context.packs = packs_;
+    packs_->begin();
+  }
   const double normaliser = objective_->normaliser(batch.samples, split.encoder_decoder);
   const at::Tensor seed =
       at::full({}, mean_of(1.0, normaliser), at::TensorOptions().device(device_).dtype(at::kFloat));
@@ -256,7 +260,7 @@ TermSums Trainer::run_passes(const EffectiveBatch& batch, const MicroBatchSplit&
     const std::vector<int64_t>& slots = split.micro_batches[at.micro_batch];
     MicroBatch micro = lay_out(batch, slots);
     if (micro.supervised_labels.numel() == 0) continue;
-    if (repeats(context)) {
+    if (repeated) {
       sums.add(repeated_pass(micro, context, seed));
       continue;
     }
@@ -275,9 +279,8 @@ bool Trainer::repeats(const ForwardContext& context) const {
          !context.kept_inputs && !placement_->lends_weights();
 }
 
-// The adapters are packed by the pass itself, because those of an update lie elsewhere in the next one.
-LossSum Trainer::repeated_pass(const MicroBatch& micro, ForwardContext context, const at::Tensor& seed) {
-  context.packs = nullptr;
+LossSum Trainer::repeated_pass(const MicroBatch& micro, const ForwardContext& context,
+                               const at::Tensor& seed) {
   const RepeatedPasses::Form form{context.recompute_blocks, context.light, context.widen_once};
   return repeated_->run(micro, seed, form,
                         [this, context](const MicroBatch& own, const at::Tensor& own_seed) {

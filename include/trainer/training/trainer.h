@@ -129,7 +129,7 @@ class Trainer {
   TermSums run_passes(const EffectiveBatch& batch, const MicroBatchSplit& split, PassProgress& at);
   MicroBatch lay_out(const EffectiveBatch& batch, const std::vector<int64_t>& slots) const;
   bool repeats(const ForwardContext& context) const;
-  LossSum repeated_pass(const MicroBatch& micro, ForwardContext context, const at::Tensor& seed);
+  LossSum repeated_pass(const MicroBatch& micro, const ForwardContext& context, const at::Tensor& seed);
   void backward(const at::Tensor& loss, const at::Tensor& seed, int64_t recomputed_blocks, bool last);
   // What a backward pass begins with: a result of the forward pass, and its gradient; and all results.
   struct Begun {
