@@ -4,7 +4,6 @@
 #include <cstdlib>
 #include <exception>
 #include <map>
-#include <string_view>
 #include <utility>
 
 #include <ATen/ops/record_stream.h>
@@ -37,6 +36,14 @@ int driver_call(const char* name, Arguments... arguments) {
 }
 
 c10::impl::VirtualGuardImpl gpus() { return c10::impl::VirtualGuardImpl(c10::kCUDA); }
+
+const std::string& graphs_wanted() {
+  static const std::string value = [] {
+    const char* const given = std::getenv("TRAINER_GRAPHS");
+    return std::string(given == nullptr ? "" : given);
+  }();
+  return value;
+}
 
 // A stream of its own for recordings: work on the default stream cannot be recorded. It is always the same
 // one, because LibTorch keeps a workspace for products for each.
@@ -173,11 +180,11 @@ RecordedWork record_work(c10::Device device, const GpuWork& work, c10::MempoolId
 
 bool records_work(c10::Device device) {
   if (device.is_cpu()) return static_cast<bool>(recorder_for_cpu());
-  static const bool wanted = [] {
-    const char* const value = std::getenv("TRAINER_GRAPHS");
-    return value != nullptr && std::string_view(value) == "on";
-  }();
-  return wanted && device.is_cuda();
+  return device.is_cuda() && graphs_wanted() == "on";
+}
+
+bool repeats_work(c10::Device device) {
+  return records_work(device) || (device.is_cuda() && graphs_wanted() == "launched");
 }
 
 bool is_recording() { return recordings > 0; }

@@ -47,6 +47,10 @@ bool is_recording();
 // Returns whether work is recorded there: on GPUs, if TRAINER_GRAPHS is `on`, and where tests record.
 bool records_work(c10::Device device);
 
+// Returns whether work there is laid out so that it repeats: where records_work(), and on GPUs if
+// TRAINER_GRAPHS is `launched`, which computes the same bits without graphs.
+bool repeats_work(c10::Device device);
+
 // Sets what record_work() does for CPU tensors from now on; {}: nothing is recorded there.
 using RecorderForTests = std::function<RecordedWork(const GpuWork& work)>;
 void set_recorder_for_cpu(RecorderForTests recorder);

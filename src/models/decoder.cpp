@@ -306,7 +306,7 @@ DecoderPass Decoder::start(const ForwardContext& context, const MicroBatch& batc
   const PackedRow& row = *batch.packed;
   DecoderPass pass{&context, row_keys(row.dropout_keys, row.positions)};
   rotate(pass, row.positions, batch.lengths, h.options());
-  pass.packed = {row.starts, batch.lengths};
+  pass.packed = {row.starts, batch.lengths, batch.longest};
   return pass;
 }
 
@@ -359,6 +359,13 @@ bool Decoder::packs_on_gpu() const {
     if (!recurrent && !packs_in_one_kernel(dtype(), c_.heads_of(layer).head_dim)) return false;
   }
   return true;
+}
+
+bool Decoder::packs_by_starts(at::Device) const {
+  const bool fixed = rotary_.has_fixed_frequencies() &&
+                     (!sliding_rotary_ || sliding_rotary_->has_fixed_frequencies()) &&
+                     c_.query_growth_beta == 0;
+  return fixed && std::ranges::none_of(c_.recurrent, std::identity()) && packs_on_gpu();
 }
 
 std::vector<Module*> Decoder::blocks() {

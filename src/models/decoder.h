@@ -182,6 +182,7 @@ class Decoder : public Model {
   CollateOptions collate_options() const override { return {false, std::max<int64_t>(c_.padding_idx, 0), 0}; }
   std::vector<std::string> tied_names() const override;
   bool packs_on_gpu() const override;
+  bool packs_by_starts(at::Device device) const override;
 
  private:
   friend class DecoderGeneration;

@@ -214,6 +214,10 @@ bool T5::packs_on_gpu() const {
   return attends_in_one_kernel(c10::Device(c10::kCUDA, 0), dtype(), c_.d_kv, c_.max_distance);
 }
 
+bool T5::packs_by_starts(at::Device device) const {
+  return attends_in_one_kernel(device, dtype(), c_.d_kv, c_.max_distance);
+}
+
 void T5::untie_head() {
   if (!head_.tied() || head_.scores() != nullptr) return;
   add("lm_head", head_.own_weight());
@@ -229,13 +233,10 @@ std::vector<Module*> T5::blocks() {
 }
 
 CollateOptions T5::collate_options() const {
-  return {
-      .pad_id = c_.pad_id,
-      .decoder_start_id = c_.decoder_start_id,
-      .targets_are_sources = head_.scores() != nullptr,
-      .in_one_kernel = [type = dtype(), head_dim = c_.d_kv, furthest = c_.max_distance](at::Device device) {
-        return attends_in_one_kernel(device, type, head_dim, furthest);
-      }};
+  return {.pad_id = c_.pad_id,
+          .decoder_start_id = c_.decoder_start_id,
+          .targets_are_sources = head_.scores() != nullptr,
+          .in_one_kernel = [this](at::Device device) { return packs_by_starts(device); }};
 }
 
 std::vector<std::string> T5::tied_names() const {

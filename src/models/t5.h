@@ -188,6 +188,7 @@ class T5 : public Model {
   CollateOptions collate_options() const override;
   std::vector<std::string> tied_names() const override;
   bool packs_on_gpu() const override;
+  bool packs_by_starts(at::Device device) const override;
   bool has_dropout() const override { return true; }
   double dropout() const override { return c_.dropout; }
   void set_dropout(double p) override { c_.dropout = p; }

@@ -68,7 +68,8 @@ at::Tensor attention(const AttentionInputs& inputs);
 // Sequences that are packed one after the other in one row.
 struct Sequences {
   at::Tensor starts;             // [sequences + 1] int32 on the row's device: start of each, and the end
-  std::vector<int64_t> lengths;  // tokens of each sequence, in the same order
+  std::vector<int64_t> lengths;  // tokens of each sequence, in the same order; empty: not on the host
+  int64_t longest = 0;           // no sequence is longer
 };
 
 // Causal attention of each sequence to itself. q, k and v have batch 1; there is no mask. `window` is the

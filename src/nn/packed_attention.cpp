@@ -160,15 +160,15 @@ struct PackedAttention : torch::autograd::Function<PackedAttention> {
 // torch.nn.attention.varlen's operator: one kernel for the row, with windows and grouped heads.
 at::Tensor by_flash_attention(const AttentionInputs& in, const Sequences& sequences, int64_t window) {
   const auto by_token = [](const at::Tensor& x) { return x.squeeze(0).transpose(0, 1); };
-  const int64_t longest = *std::ranges::max_element(sequences.lengths);
   std::optional<int64_t> before, behind;  // the query
   if (window > 0) {
     before = window - 1;
     behind = 0;
   }
   const at::Tensor out = std::get<0>(at::_flash_attention_forward(
-      by_token(in.q), by_token(in.k), by_token(in.v), sequences.starts, sequences.starts, longest, longest,
-      0.0, /*is_causal=*/window == 0, /*return_debug_mask=*/false, in.scale, before, behind));
+      by_token(in.q), by_token(in.k), by_token(in.v), sequences.starts, sequences.starts, sequences.longest,
+      sequences.longest, 0.0, /*is_causal=*/window == 0, /*return_debug_mask=*/false, in.scale, before,
+      behind));
   if (in.remade) in.remade->replace_in(out);
   return out.transpose(0, 1).unsqueeze(0);
 }
@@ -201,6 +201,15 @@ at::Tensor attention_one_by_one(const AttentionInputs& in, const Sequences& sequ
   return at::cat(outs, 2);
 }
 
+// Of those that have tokens.
+static std::vector<int64_t> lengths_of(const at::Tensor& starts) {
+  std::vector<int64_t> lengths;
+  const int32_t* const start = starts.const_data_ptr<int32_t>();
+  for (int64_t i = 0; i + 1 < starts.numel(); i++)
+    if (start[i + 1] > start[i]) lengths.push_back(start[i + 1] - start[i]);
+  return lengths;
+}
+
 bool packs_in_one_kernel(at::ScalarType type, int64_t head_dim) {
   // Between 192 and 224 its backward pass needs more shared memory than consumer cards have.
   const bool fits = head_dim <= 192 || (head_dim > 224 && head_dim <= 256);
@@ -210,10 +219,13 @@ bool packs_in_one_kernel(at::ScalarType type, int64_t head_dim) {
 at::Tensor packed_attention(const AttentionInputs& in, const Sequences& sequences, int64_t window) {
   TORCH_CHECK(in.q.size(0) == 1 && !in.mask.defined(), "packed attention takes one row and no mask");
   if (target_of(in.q.device()) == c10::kCPU) {
-    return PackedAttention::apply(in.q, in.k, in.v, sequences.lengths, in.scale, window, in.remade);
+    const std::vector<int64_t> read =
+        sequences.lengths.empty() ? lengths_of(sequences.starts) : sequences.lengths;
+    return PackedAttention::apply(in.q, in.k, in.v, read, in.scale, window, in.remade);
   }
   const std::vector<int64_t>& lengths = sequences.lengths;
-  const bool one_length = std::ranges::all_of(lengths, [&](int64_t length) { return length == lengths[0]; });
+  const bool one_length =
+      !lengths.empty() && std::ranges::all_of(lengths, [&](int64_t length) { return length == lengths[0]; });
   if (one_length && (window == 0 || lengths[0] <= window)) return attention_by_rows(in, lengths[0]);
   return packs_in_one_kernel(in.q.scalar_type(), in.q.size(3)) ? by_flash_attention(in, sequences, window)
                                                                : attention_one_by_one(in, sequences, window);

@@ -13,7 +13,7 @@ namespace trainer {
 namespace {
 
 constexpr int64_t kPassesBefore = 2;  // a recording costs as much as some passes
-constexpr size_t kMostGraphs = 16, kMostKnown = 4096;
+constexpr size_t kMostGraphs = 64, kMostKnown = 4096;
 
 // Calls body(tensor) for those that exist.
 template <class Micro, class Body>
@@ -36,7 +36,7 @@ void for_each_tensor(Micro& micro, const Body& body) {
 
 // Adds what the host knows of a micro-batch.
 void add_form(RepeatedPasses::Form& form, const MicroBatch& micro) {
-  form.push_back(micro.tokens);
+  form.push_back(micro.longest);
   form.insert(form.end(), micro.lengths.begin(), micro.lengths.end());
   for_each_tensor(micro, [&](const at::Tensor& tensor) {
     form.push_back(-tensor.dim());

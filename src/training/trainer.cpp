@@ -64,6 +64,13 @@ size_t last_with_labels(const EffectiveBatch& batch, const MicroBatchSplit& spli
   return last;
 }
 
+int64_t count_weights(Model& model) {
+  int64_t count = 0;
+  model.for_each_parameter(
+      [&](const std::string&, const Parameter& parameter) { count += parameter.numel(); });
+  return count;
+}
+
 }  // namespace
 
 Trainer::Trainer(const Config& config, Model& model, at::Device device, int64_t total_steps,
@@ -83,6 +90,7 @@ Trainer::Trainer(const Config& config, Model& model, at::Device device, int64_t 
       anchor_(at::zeros({1}, device).set_requires_grad(true)),
       packs_(std::make_shared<AdapterPacks>()),
       repeated_(std::make_unique<RepeatedPasses>(gradients_, device)),
+      weights_(count_weights(model)),
       thrash_watch_([this] { return allocator_retries(device_); }) {}
 
 Trainer::~Trainer() = default;
@@ -231,7 +239,7 @@ TermSums Trainer::run_passes(const EffectiveBatch& batch, const MicroBatchSplit&
   context.recompute_blocks = split.recomputed_blocks;
   context.light = split.recomputed_blocks > 0 || config_.memory.gradient_checkpointing.is_light();
   context.widen_once = split.widen_once;
-  const bool repeated = repeats(context);
+  const bool can_repeat = this->can_repeat(context), repeated = can_repeat && records_work(device_);
   if (repeated) {  // their adapters are packed by each pass: those of an update lie elsewhere in the next one
     repeated_->begin();
   } else {
@@ -258,7 +266,7 @@ TermSums Trainer::run_passes(const EffectiveBatch& batch, const MicroBatchSplit&
     if (count > 1) shown.set(static_cast<int64_t>(at.micro_batch));
     at.stage = "forward";
     const std::vector<int64_t>& slots = split.micro_batches[at.micro_batch];
-    MicroBatch micro = lay_out(batch, slots);
+    MicroBatch micro = lay_out(batch, slots, can_repeat && gains_by_few_forms(batch, slots));
     if (micro.supervised_labels.numel() == 0) continue;
     if (repeated) {
       sums.add(repeated_pass(micro, context, seed));
@@ -273,23 +281,6 @@ TermSums Trainer::run_passes(const EffectiveBatch& batch, const MicroBatchSplit&
   return sums;
 }
 
-// Returns whether the passes of this step depend on their micro-batches only, and on what is on the device.
-bool Trainer::repeats(const ForwardContext& context) const {
-  return records_work(device_) && ranks_.alone() && !answers_ && !vectors_ && context.embedding_noise <= 0 &&
-         !context.kept_inputs && !placement_->lends_weights();
-}
-
-LossSum Trainer::repeated_pass(const MicroBatch& micro, const ForwardContext& context,
-                               const at::Tensor& seed) {
-  const RepeatedPasses::Form form{context.recompute_blocks, context.light, context.widen_once};
-  return repeated_->run(micro, seed, form,
-                        [this, context](const MicroBatch& own, const at::Tensor& own_seed) {
-                          const Begun begun = forward(own, context, {}, own_seed);
-                          backward(begun.value, begun.gradient, context.recompute_blocks, /*last=*/false);
-                          return begun.out;
-                        });
-}
-
 Trainer::Begun Trainer::forward(MicroBatch micro, const ForwardContext& context,
                                 const std::vector<int64_t>& slots, const at::Tensor& seed) {
   if (answers_) return begin_with_answers(std::move(micro), context, slots);
@@ -298,9 +289,12 @@ Trainer::Begun Trainer::forward(MicroBatch micro, const ForwardContext& context,
   return {out.loss, seed, out};
 }
 
-MicroBatch Trainer::lay_out(const EffectiveBatch& batch, const std::vector<int64_t>& slots) const {
+MicroBatch Trainer::lay_out(const EffectiveBatch& batch, const std::vector<int64_t>& slots,
+                            bool few_forms) const {
   const InPhase phase(MemoryPhase::input);
-  return collate(batch, slots, collate_options(config_, model_, random_key()), device_);
+  CollateOptions options = collate_options(config_, model_, random_key());
+  options.few_forms = few_forms;
+  return collate(batch, slots, options, device_);
 }
 
 // Runs the backward pass of one micro-batch; `last`: of this rank's share.

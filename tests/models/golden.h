@@ -65,6 +65,7 @@ struct Golden {
     CollateOptions options = model->collate_options();
     options.packing = packing;
     options.random_key = random_key;
+    options.few_forms = few_forms;
     return collate(batch, slots, options, at::kCPU);
   }
   // Gradients of sum(loss) / supervised tokens by name, over the given cut.
@@ -96,7 +97,7 @@ struct Golden {
     return {slots};
   }
 
-  bool packing = false;  // how micro-batches are laid out
+  bool packing = false, few_forms = false;  // how micro-batches are laid out
   // Of dropout. In Gemma 4's small form, a third of the keys saturate an attention, with this program's first
   // masks as with others: then gradients that differ in the order of sums only differ by 1e-5 to 3e-5.
   uint64_t random_key = 8;

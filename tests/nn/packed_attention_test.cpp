@@ -34,7 +34,13 @@ int64_t tokens_of(const PackedCase& c) {
 Sequences sequences_of(const PackedCase& c) {
   std::vector<int64_t> starts{0};
   for (const int64_t length : c.lengths) starts.push_back(starts.back() + length);
-  return {at::tensor(starts, at::kInt), c.lengths};
+  return {at::tensor(starts, at::kInt), c.lengths, std::ranges::max(c.lengths)};
+}
+
+// The same, known on the device alone, and with empty sequences behind them.
+Sequences by_starts_alone(const Sequences& of) {
+  const at::Tensor end = of.starts.narrow(0, of.starts.size(0) - 1, 1);
+  return {at::cat({of.starts, end, end, end}), {}, 2 * of.longest};
 }
 
 // As the projections give them: [1, heads, tokens, head_dim], by position in memory.
@@ -132,13 +138,30 @@ TEST_P(PackedAttention, OnAGpuItIsNoFurtherFromTheDefinitionThanPlainAutograd) {
                 plain = expected(weight, at::kBFloat16, at::kBFloat16);
   Tensors inputs;
   for (const at::Tensor& input : inputs_of(GetParam(), at::kBFloat16)) inputs.push_back(test::on_gpu(input));
-  Sequences sequences = sequences_of(GetParam());
-  sequences.starts = test::on_gpu(sequences.starts);
-  const auto function = [&](const Tensors& in) {
-    return packed_attention({in[0], in[1], in[2], kScale, true, {}}, sequences, GetParam().window);
-  };
-  const Tensors ours = value_and_gradients(function, inputs, test::on_gpu(weight), at::kBFloat16);
-  EXPECT_LE(error(ours, exact), 1.2 * error(plain, exact));
+  Sequences all = sequences_of(GetParam());
+  all.starts = test::on_gpu(all.starts);
+  for (const Sequences& sequences : {all, by_starts_alone(all)}) {
+    if (sequences.lengths.empty() && !packs_in_one_kernel(at::kBFloat16, GetParam().head_dim)) continue;
+    const auto function = [&](const Tensors& in) {
+      return packed_attention({in[0], in[1], in[2], kScale, true, {}}, sequences, GetParam().window);
+    };
+    const Tensors ours = value_and_gradients(function, inputs, test::on_gpu(weight), at::kBFloat16);
+    EXPECT_LE(error(ours, exact), 1.2 * error(plain, exact));
+  }
+}
+
+TEST_P(PackedAttention, TakesLengthsFromTheDeviceWithTheSameBits) {
+  const at::Tensor weight = this->weight().to(at::kBFloat16);
+  const Sequences all = sequences_of(GetParam());
+  std::vector<Tensors> found;
+  for (const Sequences& sequences : {all, by_starts_alone(all)}) {
+    const auto function = [&](const Tensors& in) {
+      return packed_attention({in[0], in[1], in[2], kScale, true, {}}, sequences, GetParam().window);
+    };
+    found.push_back(
+        value_and_gradients(function, inputs_of(GetParam(), at::kBFloat16), weight, at::kBFloat16));
+  }
+  for (size_t i = 0; i < found[0].size(); i++) EXPECT_TRUE(found[1][i].equal(found[0][i])) << i;
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, PackedAttention,

@@ -116,6 +116,9 @@ struct CollateOptions {
   bool targets_are_sources = false;  // an encoder-decoder that scores a text reads it in its decoder, too
   // Returns whether one kernel there attends to all packed samples, so that they need no groups; empty: none.
   std::function<bool(at::Device device)> in_one_kernel = {};
+  // Packed rows are lengthened so that they come in few forms, for recorded work. Padding and empty samples
+  // stand behind the others, and labels of weight 0 behind the supervised ones. Not where there is a teacher.
+  bool few_forms = false;
 };
 
 // Returns the tensors of the chosen slots on `device` (also meta: shapes without values), padded on the

@@ -84,6 +84,9 @@ class Model : public Module {
   // Returns whether attention of packed samples of several lengths is one kernel on a GPU, so that packing is
   // not slower there than padding.
   virtual bool packs_on_gpu() const { return false; }
+  // Returns whether a pass over packed samples there takes their lengths from the device alone, so that one
+  // recorded pass serves any (CollateOptions::few_forms).
+  virtual bool packs_by_starts(at::Device) const { return false; }
 
   // Called with each block before it runs, also when it runs again in backward; may be empty. It serves
   // callers that keep the weights of only a few blocks in memory at a time. For what it returns see

@@ -127,9 +127,8 @@ class Trainer {
   uint64_t random_key() const;
   TermSums accumulate(const EffectiveBatch& batch, MicroBatchSplit& split, OomRecovery& recovery);
   TermSums run_passes(const EffectiveBatch& batch, const MicroBatchSplit& split, PassProgress& at);
-  MicroBatch lay_out(const EffectiveBatch& batch, const std::vector<int64_t>& slots) const;
-  bool repeats(const ForwardContext& context) const;
-  LossSum repeated_pass(const MicroBatch& micro, const ForwardContext& context, const at::Tensor& seed);
+  MicroBatch lay_out(const EffectiveBatch& batch, const std::vector<int64_t>& slots,
+                     bool few_forms = false) const;
   void backward(const at::Tensor& loss, const at::Tensor& seed, int64_t recomputed_blocks, bool last);
   // What a backward pass begins with: a result of the forward pass, and its gradient; and all results.
   struct Begun {
@@ -138,6 +137,10 @@ class Trainer {
   };
   Begun forward(MicroBatch micro, const ForwardContext& context, const std::vector<int64_t>& slots,
                 const at::Tensor& seed);
+  // Passes that repeat: src/training/trainer_repeated.cpp.
+  bool can_repeat(const ForwardContext& context) const;
+  bool gains_by_few_forms(const EffectiveBatch& batch, const std::vector<int64_t>& slots) const;
+  LossSum repeated_pass(const MicroBatch& micro, const ForwardContext& context, const at::Tensor& seed);
   // Objectives of answers: src/training/trainer_answers.cpp.
   Begun begin_with_answers(MicroBatch micro, const ForwardContext& context,
                            const std::vector<int64_t>& slots);
@@ -185,6 +188,7 @@ class Trainer {
   at::Tensor anchor_;  // ForwardContext::anchor
   std::shared_ptr<AdapterPacks> packs_;
   std::unique_ptr<RepeatedPasses> repeated_;
+  int64_t weights_;  // the model's
   BatchBudgets budgets_;
   ThrashWatch thrash_watch_;
   CacheWatch cache_watch_;

@@ -1,0 +1,48 @@
+// The part of the trainer for passes that repeat.
+#include "trainer/data/batching.h"
+#include "trainer/training/trainer.h"
+
+#include "device/target_device.h"
+#include "memory/gpu_graph.h"
+#include "training/placement.h"
+#include "training/repeated_passes.h"
+#include "training/step_of_answers.h"
+#include "training/step_of_vectors.h"
+
+namespace trainer {
+
+// Returns whether the passes of this step depend on their micro-batches only, and on what is on the device.
+bool Trainer::can_repeat(const ForwardContext& context) const {
+  return ranks_.alone() && !answers_ && !vectors_ && context.embedding_noise <= 0 && !context.kept_inputs &&
+         !placement_->lends_weights();
+}
+
+// Returns whether packed rows are lengthened, so that passes repeat: where a GPU computes a pass in about the
+// time that the host launches it in. Elsewhere the padding would cost more than the launches.
+bool Trainer::gains_by_few_forms(const EffectiveBatch& batch, const std::vector<int64_t>& slots) const {
+  if (!config_.data.packs() || !repeats_work(c10::Device(target_of(device_))) ||
+      !model_.packs_by_starts(device_))
+    return false;
+  constexpr double most = 1e13;  // weights x tokens: some 0.15 s on an H100
+  int64_t tokens = 0;
+  for (const int64_t slot : slots) {
+    const Sample& sample = batch.samples[static_cast<size_t>(slot)];
+    if (sample.teacher.top > 0) return false;
+    tokens += token_count(sample, model_.encoder_decoder());
+  }
+  const int64_t stacks = model_.encoder_decoder() ? 2 : 1;  // a token goes through one
+  return static_cast<double>(weights_) * static_cast<double>(tokens / stacks) <= most;
+}
+
+LossSum Trainer::repeated_pass(const MicroBatch& micro, const ForwardContext& context,
+                               const at::Tensor& seed) {
+  const RepeatedPasses::Form form{context.recompute_blocks, context.light, context.widen_once};
+  return repeated_->run(micro, seed, form,
+                        [this, context](const MicroBatch& own, const at::Tensor& own_seed) {
+                          const Begun begun = forward(own, context, {}, own_seed);
+                          backward(begun.value, begun.gradient, context.recompute_blocks, /*last=*/false);
+                          return begun.out;
+                        });
+}
+
+}  // namespace trainer
