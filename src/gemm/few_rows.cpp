@@ -47,39 +47,35 @@ FewRowsWork work_of(const FewRowsProduct& product) {
   return work;
 }
 
-template <class T>
-void put_few_rows(const float* sums, int64_t sums_stride, int64_t rows, int64_t columns, T* out,
-                  int64_t stride, float scale, bool begun) {
-  for (int64_t row = 0; row < rows; row++, sums += sums_stride, out += stride) {
-    for (int64_t i = 0; i < columns; i++) {
-      const float before = begun ? static_cast<float>(out[i]) : 0.0f;
-      out[i] = static_cast<T>(scale * sums[i] + before);
-    }
-  }
-}
-
-// The outputs of one task; `sums` has room for all rows of it.
+// The outputs of one task; `sums` has room for all rows of it. Parts are found by pointers: a step has
+// thousands of tasks, and a view takes longer than a tenth of one.
 void run_task(const FewRowsWork& work, int64_t task, std::vector<float>& sums) {
   const FewRowsProduct& product = *work.product;
   const int64_t first = task * work.step, count = std::min(work.step, work.outputs - first);
-  const at::Tensor w = product.w.defined() ? product.w.narrow(0, first, count) : product.panel(first, count);
+  const at::Tensor panel = product.w.defined() ? at::Tensor() : product.panel(first, count);
+  const at::Tensor& w = product.w.defined() ? product.w : panel;
   const int64_t rows = work.x.size(0);
   sums.resize(static_cast<size_t>(std::max<int64_t>(rows * count, static_cast<int64_t>(sums.size()))));
-  loop_of(work.x, w.scalar_type())({.x = work.x.const_data_ptr(),
-                                    .w = w.const_data_ptr(),
-                                    .sums = sums.data(),
-                                    .x_stride = work.x.stride(0),
-                                    .w_stride = w.stride(0),
-                                    .sums_stride = count,
-                                    .rows = rows,
-                                    .outputs = count,
-                                    .depth = work.x.size(1)});
-  at::Tensor out = product.out.narrow(1, first, count);
+  const FewRows task_rows{.x = work.x.const_data_ptr(),
+                          .w = static_cast<const char*>(w.const_data_ptr()) +
+                               (panel.defined() ? 0 : first * w.stride(0) * w.element_size()),
+                          .sums = sums.data(),
+                          .x_stride = work.x.stride(0),
+                          .w_stride = w.stride(0),
+                          .sums_stride = count,
+                          .rows = rows,
+                          .outputs = count,
+                          .depth = work.x.size(1)};
+  loop_of(work.x, w.scalar_type())(task_rows);
+  const at::Tensor& out = product.out;
   const auto scale = static_cast<float>(product.scale);
-  with_element_type(out, "few_rows", [&]<class T>() {
-    put_few_rows(sums.data(), count, rows, count, out.mutable_data_ptr<T>(), out.stride(0), scale,
-                 product.begun);
-  });
+  if (out.scalar_type() == at::kFloat) {
+    few_rows_loops()->put_fp32(task_rows, out.mutable_data_ptr<float>() + first, out.stride(0), scale,
+                               product.begun);
+  } else {
+    few_rows_loops()->put_bf16(task_rows, out.mutable_data_ptr<at::BFloat16>() + first, out.stride(0), scale,
+                               product.begun);
+  }
 }
 
 void few_rows_cpu(at::TensorList /*sums*/, at::TensorList /*x*/,

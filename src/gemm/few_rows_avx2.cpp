@@ -26,10 +26,13 @@ using WidenedByAvx2 = few_rows::Widened<VectorsOfAvx2, W>;
 // 12 of the 16 registers are sums, where there are that many rows.
 template <class Kind>
 __attribute__((target("avx2,fma"))) void multiply_with_avx2(const FewRows& in) {
-  int64_t row = 0;
-  for (; row + 4 <= in.rows; row += 4) few_rows::multiply_rows<Kind, 4, 3>(in, row);
-  if (row + 2 <= in.rows) few_rows::multiply_rows<Kind, 2, 4>(in, row), row += 2;
-  if (row < in.rows) few_rows::multiply_rows<Kind, 1, 8>(in, row);
+  few_rows::multiply<Kind, /*outputs=*/3, /*outputs_of_two=*/4>(in);
+}
+
+template <class T>
+__attribute__((target("avx2,fma"))) void put_with_avx2(const FewRows& in, T* out, int64_t stride, float scale,
+                                                       bool begun) {
+  few_rows::put(in, out, stride, scale, begun);
 }
 
 }  // namespace
@@ -37,7 +40,8 @@ __attribute__((target("avx2,fma"))) void multiply_with_avx2(const FewRows& in) {
 const FewRowsLoops* few_rows_loops_of_avx2() {
   static const bool there = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   static const FewRowsLoops loops{multiply_with_avx2<WidenedByAvx2<float>>,
-                                  multiply_with_avx2<WidenedByAvx2<c10::BFloat16>>, nullptr};
+                                  multiply_with_avx2<WidenedByAvx2<c10::BFloat16>>, nullptr,
+                                  put_with_avx2<float>, put_with_avx2<c10::BFloat16>};
   return there ? &loops : nullptr;
 }
 
