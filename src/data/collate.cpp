@@ -150,19 +150,19 @@ const std::vector<int32_t>& target_of(const Sample& sample, const CollateOptions
   return options.targets_are_sources ? sample.input_ids : sample.labels;
 }
 
-// Adds labels that count nothing, at a row without supervision, so that there are one of few numbers of them.
-void add_padding_labels(Supervision& supervision, int64_t rows) {
-  const auto count = static_cast<size_t>(padded_labels(std::ssize(supervision.rows), rows));
-  supervision.rows.resize(count, first_free(supervision.rows));
-  supervision.labels.resize(count);
-  supervision.weights.resize(count);
+// Adds labels that count nothing, at rows without supervision, so that there are one of few numbers of them.
+void add_padding_labels(Supervision& supervision, int64_t tokens) {
+  add_padding_rows(supervision.rows, tokens);
+  supervision.labels.resize(supervision.rows.size());
+  supervision.weights.resize(supervision.rows.size());
   supervision.weighted = true;
 }
 
 // Rows of one length that is a multiple of 256 are few forms anyway, and padded rows to a kernel.
 bool has_few_forms(const std::vector<int64_t>& lengths) {
-  return lengths[0] % 256 == 0 &&
-         std::ranges::all_of(lengths, [&](int64_t length) { return length == lengths[0]; });
+  const int64_t length = lengths[0], tokens = length * std::ssize(lengths);
+  return length % 256 == 0 && size_of_row(tokens) == tokens &&
+         std::ranges::all_of(lengths, [&](int64_t other) { return other == length; });
 }
 
 // Packs the samples into one row, one after another; for an encoder-decoder into one of sources and one of
@@ -177,8 +177,11 @@ MicroBatch collate_packed(const EffectiveBatch& batch, const std::vector<int64_t
     target_lengths.push_back(packed_target_tokens(sample, options.encoder_decoder));
     result.tokens += token_count(sample, options.encoder_decoder);
   }
-  const bool few_forms = options.few_forms && (options.encoder_decoder || !has_few_forms(result.lengths));
-  if (few_forms) add_padding_samples(result.lengths, target_lengths);
+  const bool few_forms = options.few_forms && std::ranges::none_of(slots, [&](int64_t slot) {
+                           return batch.samples[static_cast<size_t>(slot)].teacher.top > 0;
+                         });
+  const bool padded = few_forms && (options.encoder_decoder || !has_few_forms(result.lengths));
+  if (padded) add_padding_samples(result.lengths, target_lengths);
   std::vector<int64_t> dropout_keys = dropout_keys_of(slots, options.random_key);
   dropout_keys.resize(result.lengths.size());
   HostRow inputs(result.lengths, dropout_keys, options.pad_id, device),
@@ -211,8 +214,8 @@ MicroBatch collate_packed(const EffectiveBatch& batch, const std::vector<int64_t
   if (few_forms) add_padding_labels(supervision, (options.encoder_decoder ? targets : inputs).starts.back());
   add_teachers(supervision, batch, slots);
   add_vectors(result, supervision, dropout_keys, upload, device);
-  result.longest = std::ranges::max(result.lengths);
-  if (few_forms) {
+  if (!options.encoder_decoder) result.longest = std::ranges::max(result.lengths);
+  if (padded) {
     result.longest = std::min<int64_t>(one_of_few_sizes(result.longest, 1), inputs.starts.back());
     result.lengths.clear();
   }

@@ -7,17 +7,13 @@
 namespace trainer {
 namespace {
 
-// An eighth of the tokens at most is padding, and half of that on average. Kernels loop over samples, so that
-// many more would leave parts of a GPU idle. A chunk of logits costs little beside the model.
-constexpr int64_t kTokenSizes = 8, kSampleSizes = 4, kLabelSizes = 4;
-
-int64_t sum_of(const std::vector<int64_t>& lengths) {
-  return std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
-}
+// An eighth of the tokens, and of labels, is padding at most, and half of that on average. Kernels loop over
+// samples, so that many more would leave parts of a GPU idle.
+constexpr int64_t kTokenSizes = 8, kSampleSizes = 4, kLabelSizes = 8;
 
 int64_t padding_of(const std::vector<int64_t>& lengths) {
-  const int64_t tokens = sum_of(lengths);
-  return one_of_few_sizes(tokens, kTokenSizes) - tokens;
+  const int64_t tokens = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+  return size_of_row(tokens) - tokens;
 }
 
 }  // namespace
@@ -29,25 +25,33 @@ int64_t one_of_few_sizes(int64_t n, int64_t parts) {
   return (n + step - 1) / step * step;
 }
 
+int64_t size_of_row(int64_t tokens) { return one_of_few_sizes(tokens, kTokenSizes); }
+
 void add_padding_samples(std::vector<int64_t>& lengths, std::vector<int64_t>& targets) {
-  const int64_t more = padding_of(lengths), more_targets = padding_of(targets);
-  if (more > 0 || more_targets > 0) {
-    lengths.push_back(more);
-    targets.push_back(more_targets);
+  const int64_t longest = std::ranges::max(lengths), longest_target = std::ranges::max(targets);
+  int64_t rest = padding_of(lengths), rest_of_targets = padding_of(targets);
+  while (rest > 0 || rest_of_targets > 0) {
+    lengths.push_back(std::min(rest, longest));
+    targets.push_back(std::min(rest_of_targets, longest_target));
+    rest -= lengths.back();
+    rest_of_targets -= targets.back();
   }
   const auto samples = static_cast<size_t>(one_of_few_sizes(std::ssize(lengths), kSampleSizes));
   lengths.resize(samples);
   targets.resize(samples);
 }
 
-int64_t padded_labels(int64_t labels, int64_t tokens) {
-  return std::min(one_of_few_sizes(labels, kLabelSizes), tokens);
-}
-
-int64_t first_free(const std::vector<int64_t>& rows) {
-  int64_t free = 0;
-  while (free < std::ssize(rows) && rows[static_cast<size_t>(free)] == free) free++;
-  return free;
+void add_padding_rows(std::vector<int64_t>& rows, int64_t tokens) {
+  const std::vector<int64_t> taken = rows;
+  const auto count = static_cast<size_t>(std::min(one_of_few_sizes(std::ssize(rows), kLabelSizes), tokens));
+  auto next = taken.begin();
+  for (int64_t row = 0; rows.size() < count; row++) {
+    if (next != taken.end() && *next == row) {
+      next++;
+    } else {
+      rows.push_back(row);
+    }
+  }
 }
 
 }  // namespace trainer

@@ -11,14 +11,16 @@ namespace trainer {
 // power of two to the next.
 int64_t one_of_few_sizes(int64_t n, int64_t parts);
 
-// Adds samples to two rows of the same samples, whose lengths are given: one of padding, which makes the
-// tokens of each row one of few numbers, and empty ones, which do the same for the samples.
+// Returns how many tokens a row of so many gets.
+int64_t size_of_row(int64_t tokens);
+
+// Adds samples to two rows of the same samples, whose lengths are given: some of padding, which make the
+// tokens of each row one of few numbers, and empty ones, which do the same for the samples. None is longer
+// than the longest of its row: a GPU would wait for it alone.
 void add_padding_samples(std::vector<int64_t>& lengths, std::vector<int64_t>& targets);
 
-// Returns how many labels a row of so many tokens gets in place of `labels`.
-int64_t padded_labels(int64_t labels, int64_t tokens);
-
-// Returns the first of the numbers from 0 on that `rows`, in ascending order, has not.
-int64_t first_free(const std::vector<int64_t>& rows);
+// Adds numbers to `rows`, which ascend, until there is one of few numbers of them, or `tokens`: those below
+// `tokens` that it lacks, in ascending order.
+void add_padding_rows(std::vector<int64_t>& rows, int64_t tokens);
 
 }  // namespace trainer

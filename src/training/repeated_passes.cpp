@@ -13,7 +13,7 @@ namespace trainer {
 namespace {
 
 constexpr int64_t kPassesBefore = 2;  // a recording costs as much as some passes
-constexpr size_t kMostGraphs = 64, kMostKnown = 4096;
+constexpr size_t kMostGraphs = 32, kMostKnown = 4096;
 
 // Calls body(tensor) for those that exist.
 template <class Micro, class Body>

@@ -64,10 +64,12 @@ size_t last_with_labels(const EffectiveBatch& batch, const MicroBatchSplit& spli
   return last;
 }
 
-int64_t count_weights(Model& model) {
-  int64_t count = 0;
-  model.for_each_parameter(
-      [&](const std::string&, const Parameter& parameter) { count += parameter.numel(); });
+// Of linear layers, and of one table of the vocabulary: the head's.
+int64_t count_multiplied_weights(Model& model) {
+  int64_t count = model.vocabulary().front()->numel();
+  model.for_each_parameter([&](const std::string&, const Parameter& parameter) {
+    if (parameter.large) count += parameter.numel();
+  });
   return count;
 }
 
@@ -90,7 +92,7 @@ Trainer::Trainer(const Config& config, Model& model, at::Device device, int64_t 
       anchor_(at::zeros({1}, device).set_requires_grad(true)),
       packs_(std::make_shared<AdapterPacks>()),
       repeated_(std::make_unique<RepeatedPasses>(gradients_, device)),
-      weights_(count_weights(model)),
+      multiplied_weights_(count_multiplied_weights(model)),
       thrash_watch_([this] { return allocator_retries(device_); }) {}
 
 Trainer::~Trainer() = default;
@@ -266,7 +268,7 @@ TermSums Trainer::run_passes(const EffectiveBatch& batch, const MicroBatchSplit&
     if (count > 1) shown.set(static_cast<int64_t>(at.micro_batch));
     at.stage = "forward";
     const std::vector<int64_t>& slots = split.micro_batches[at.micro_batch];
-    MicroBatch micro = lay_out(batch, slots, can_repeat && gains_by_few_forms(batch, slots));
+    MicroBatch micro = lay_out(batch, slots, can_repeat && gains_by_few_forms());
     if (micro.supervised_labels.numel() == 0) continue;
     if (repeated) {
       sums.add(repeated_pass(micro, context, seed));

@@ -1,5 +1,4 @@
 // The part of the trainer for passes that repeat.
-#include "trainer/data/batching.h"
 #include "trainer/training/trainer.h"
 
 #include "device/target_device.h"
@@ -17,21 +16,19 @@ bool Trainer::can_repeat(const ForwardContext& context) const {
          !placement_->lends_weights();
 }
 
-// Returns whether packed rows are lengthened, so that passes repeat: where a GPU computes a pass in about the
-// time that the host launches it in. Elsewhere the padding would cost more than the launches.
-bool Trainer::gains_by_few_forms(const EffectiveBatch& batch, const std::vector<int64_t>& slots) const {
+// Returns whether packed rows are padded to few forms, so that passes repeat: where a GPU computes a full
+// micro-batch in about the time that the host launches it in. Elsewhere the padding would cost more than the
+// launches. The answer is the same for all steps of a run.
+bool Trainer::gains_by_few_forms() const {
   if (!config_.data.packs() || !repeats_work(c10::Device(target_of(device_))) ||
       !model_.packs_by_starts(device_))
     return false;
-  constexpr double most = 1e13;  // weights x tokens: some 0.15 s on an H100
-  int64_t tokens = 0;
-  for (const int64_t slot : slots) {
-    const Sample& sample = batch.samples[static_cast<size_t>(slot)];
-    if (sample.teacher.top > 0) return false;
-    tokens += token_count(sample, model_.encoder_decoder());
-  }
-  const int64_t stacks = model_.encoder_decoder() ? 2 : 1;  // a token goes through one
-  return static_cast<double>(weights_) * static_cast<double>(tokens / stacks) <= most;
+  constexpr double most = 1e13;                      // weights x tokens: some 0.15 s on an H100
+  const bool two_stacks = model_.encoder_decoder();  // a token goes through one
+  const int64_t length = two_stacks ? (config_.data.max_source_length + config_.max_target_length()) / 2
+                                    : config_.data.max_length;
+  const auto tokens = static_cast<double>(config_.training.batch_size * length);
+  return static_cast<double>(multiplied_weights_) * tokens <= most;
 }
 
 LossSum Trainer::repeated_pass(const MicroBatch& micro, const ForwardContext& context,

@@ -77,18 +77,38 @@ TEST(FewForms, LabelsOfPaddingHaveNoWeightAndRowsOfTheirOwn) {
   EXPECT_EQ(weights.narrow(0, 33, 3).count_nonzero().item<int64_t>(), 0);
   const std::set<int64_t> supervised(rows.begin(), rows.begin() + 33);
   EXPECT_EQ(supervised.size(), 33u);
-  for (size_t i = 33; i < 36; i++) EXPECT_FALSE(supervised.contains(rows[i]));
+  EXPECT_EQ(std::set<int64_t>(rows.begin(), rows.end()).size(), 36u) << "a row for each";
 }
 
-// As gradients of rows are written, not added, a label of padding may not have the row of another.
-TEST(FewForms, ATargetThatIsSupervisedThroughoutGetsNoLabelsBeyondItsRows) {
+// A GPU adds the gradients of equal rows one after another.
+TEST(FewForms, NoLabelOfPaddingHasTheRowOfAnother) {
   for (size_t length = 1; length < 200; length++) {
     const MicroBatch batch = collated({of_lengths(5, length)}, true);
     const Numbers rows = values(batch.supervised_rows);
-    const auto labels = static_cast<int64_t>(length);
     EXPECT_LE(std::ssize(rows), batch.decoder_input_ids.numel());
-    for (int64_t i = labels; i < std::ssize(rows); i++) EXPECT_EQ(rows[static_cast<size_t>(i)], labels);
+    EXPECT_EQ(std::set<int64_t>(rows.begin(), rows.end()).size(), rows.size()) << length;
+    EXPECT_LT(std::ranges::max(rows), batch.decoder_input_ids.numel());
   }
+}
+
+// A long sample would take a GPU longer than many short ones.
+TEST(FewForms, PaddingIsNoLongerThanTheLongestSample) {
+  std::vector<Sample> samples(101, of_lengths(20, 20));
+  for (const bool encoder_decoder : {false, true}) {
+    const MicroBatch batch = collated(samples, encoder_decoder);
+    const Numbers starts = values(batch.packed->starts);
+    for (size_t i = 0; i + 1 < starts.size(); i++) EXPECT_LE(starts[i + 1] - starts[i], 20);
+    EXPECT_EQ(starts.back(), 2048);
+    EXPECT_EQ(starts.size(), 113u);  // 101, two of padding, and empty ones
+    EXPECT_EQ(batch.longest, encoder_decoder ? 0 : 32);
+  }
+}
+
+TEST(FewForms, ATeacherHasRowsOfItsOwn) {
+  std::vector<Sample> samples(3, of_lengths(12, 12));
+  for (Sample& sample : samples)
+    sample.teacher = {1, std::vector<int32_t>(11, 5), std::vector<float>(11, 0.0f)};
+  EXPECT_EQ(collated(samples, false).lengths, (Numbers{12, 12, 12}));
 }
 
 // Sources and targets of a sample have one number.
@@ -122,10 +142,10 @@ TEST(FewForms, RowsOfAboutAsManyTokensAndSamplesHaveOneForm) {
 }
 
 // They are attended to as padded rows, which is faster.
-TEST(FewForms, RowsOfOneLengthStayWhereItIsRound) {
+TEST(FewForms, RowsOfOneLengthStayWhereItIsRoundButForTheirLabels) {
   const MicroBatch batch = collated(std::vector<Sample>(3, of_lengths(256, 256)), false);
   EXPECT_EQ(batch.lengths, (Numbers{256, 256, 256}));
-  EXPECT_FALSE(batch.supervised_weights.defined());
+  EXPECT_EQ(batch.supervised_rows.numel(), 768);
   EXPECT_TRUE(collated(std::vector<Sample>(3, of_lengths(250, 250)), false).lengths.empty());
 }
 

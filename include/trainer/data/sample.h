@@ -108,7 +108,7 @@ struct MicroBatch {
   at::Tensor teacher_log_probs;   // [n, top] fp32
   at::Tensor dropout_keys;        // [samples] int64: made of CollateOptions::random_key and the slots
   std::vector<int64_t> lengths;   // input_lengths on the host; few_forms: empty
-  int64_t longest = 0;            // packed: no sample, of the source, is longer
+  int64_t longest = 0;            // decoders, packed: no sample is longer
   int64_t tokens = 0;             // not padding, source and target
   std::optional<PackedRow> packed;
   std::optional<PackedTarget> packed_target;  // for an encoder-decoder

@@ -139,7 +139,7 @@ class Trainer {
                 const at::Tensor& seed);
   // Passes that repeat: src/training/trainer_repeated.cpp.
   bool can_repeat(const ForwardContext& context) const;
-  bool gains_by_few_forms(const EffectiveBatch& batch, const std::vector<int64_t>& slots) const;
+  bool gains_by_few_forms() const;
   LossSum repeated_pass(const MicroBatch& micro, const ForwardContext& context, const at::Tensor& seed);
   // Objectives of answers: src/training/trainer_answers.cpp.
   Begun begin_with_answers(MicroBatch micro, const ForwardContext& context,
@@ -188,7 +188,7 @@ class Trainer {
   at::Tensor anchor_;  // ForwardContext::anchor
   std::shared_ptr<AdapterPacks> packs_;
   std::unique_ptr<RepeatedPasses> repeated_;
-  int64_t weights_;  // the model's
+  int64_t multiplied_weights_;  // by a token that goes through the whole model
   BatchBudgets budgets_;
   ThrashWatch thrash_watch_;
   CacheWatch cache_watch_;

@@ -130,7 +130,9 @@ def repeat(check):
 def graphs(check):
     """The first two steps are launched, the third is recorded."""
     found = run(check, "8B LoRA, as a graph", {"TRAINER_GRAPHS": "on"})
-    training.expect_same_rows(check, "8B LoRA: as a graph as launched", found.figures, stored(check))
+    # Only rows of small models are padded.
+    launched = run(check, "8B LoRA, launched", {"TRAINER_GRAPHS": "launched"}).figures if check.quick else stored(check)
+    training.expect_same_rows(check, "8B LoRA: as a graph as launched", found.figures, launched)
 
 
 def setting(title, changes, extra=None):
