@@ -5,10 +5,12 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/functions/utils.h>
 
 #include "trainer/device/device.h"
 
@@ -48,34 +50,47 @@ bool is_frequent(const at::Tensor& q) {
   return true;
 }
 
-// TRAINER_CUDNN_ATTENTION=off leaves all to FlashAttention.
-bool wants_cudnn() {
-  static const bool wanted = [] {
-    const char* const value = std::getenv("TRAINER_CUDNN_ATTENTION");
-    return value == nullptr || std::string_view(value) != "off";
+// TRAINER_CUDNN_ATTENTION: `off` leaves all to FlashAttention, `backward` gives cuDNN the backward pass in a
+// fixed order, too.
+bool cudnn_attention_is(std::string_view value) {
+  static const std::string said = [] {
+    const char* const variable = std::getenv("TRAINER_CUDNN_ATTENTION");
+    return std::string(variable == nullptr ? "" : variable);
   }();
-  return wanted;
+  return said == value;
 }
 
-// Returns whether cuDNN may attend: on Hopper, where it takes half of FlashAttention's time.
+// Returns whether cuDNN may attend on Hopper, where it takes half of FlashAttention's time.
 bool suits_cudnn(const at::Tensor& q, const std::optional<at::Tensor>& mask) {
-  constexpr int hopper = 9;
-  return q.is_cuda() && !mask && q.scalar_type() == at::kBFloat16 && q.size(3) % 8 == 0 && q.size(3) <= 128 &&
-         compute_major(q.device()) == hopper && wants_cudnn();
+  return !mask && q.scalar_type() == at::kBFloat16 && q.size(3) % 8 == 0 && q.size(3) <= 128 &&
+         !cudnn_attention_is("off");
 }
+
+bool is_on_hopper(const at::Tensor& q) { return q.is_cuda() && compute_major(q.device()) == 9; }
 
 // LibTorch's operator; on meta, what it would be on the target.
 at::Tensor fused(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                  const std::optional<at::Tensor>& mask, bool causal, double scale, bool grouped,
                  bool free_order) {
-  if (q.is_meta()) return planned_attention(q, k, v, mask, causal, scale, grouped);
-  if (suits_cudnn(q, mask)) {
-    if (free_order && is_frequent(q)) {
+  const Qkv heads{q, k, v};
+  const bool ordered_cudnn = !free_order && causal && suits_cudnn(q, mask);
+  if (q.is_meta()) {
+    // The GPU of a plan need not be here: as if it were a Hopper, where that is asked for.
+    if (ordered_cudnn && cudnn_attention_is("backward") && target_of(q.device()) == c10::kCUDA &&
+        sizes_suit_cudnn_backward(heads))
+      return causal_attention(heads, scale, planned_cudnn_alone());
+    return planned_attention(q, k, v, mask, causal, scale, grouped);
+  }
+  if (is_on_hopper(q)) {
+    if (free_order && suits_cudnn(q, mask) && is_frequent(q)) {
       return std::get<0>(at::_scaled_dot_product_cudnn_attention(
           q, k, v, {}, /*compute_log_sumexp=*/true, 0.0, causal, /*return_debug_mask=*/false, scale));
     }
-    if (!free_order && causal && uses_ordered_cudnn({q, k, v}, scale))
-      return causal_attention({q, k, v}, scale, cudnn_then_flash());
+    if (ordered_cudnn && uses_ordered_cudnn(heads, scale)) {
+      const bool all = cudnn_attention_is("backward") && torch::autograd::compute_requires_grad(q, k, v) &&
+                       uses_cudnn_backward(heads, scale);
+      return causal_attention(heads, scale, all ? cudnn_alone() : cudnn_then_flash());
+    }
   }
   return at::scaled_dot_product_attention(q, k, v, mask, 0.0, causal, scale, grouped);
 }

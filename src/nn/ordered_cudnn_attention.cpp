@@ -15,6 +15,8 @@
 #include "trainer/memory/oom.h"
 
 #include "base/text.h"
+#include "nn/cudnn_backward_plan.h"
+#include "nn/cudnn_ordered_backward.h"
 
 namespace trainer {
 namespace {
@@ -46,16 +48,51 @@ Qkv flash_backward(const at::Tensor& grad, const Qkv& in, const Attended& of, do
   return {q, k, v};
 }
 
+Qkv planned_backward(const at::Tensor& grad, const Qkv& in, const Attended& of, double scale) {
+  flash_backward(grad, in, of, scale);
+  return cudnn_ordered_backward(grad, in, of, scale);
+}
+
 // |a - b| / |b|, NaN where either has one.
 double relative_to(const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor of = b.to(at::kDouble);
   return (a.to(at::kDouble) - of).norm().div(of.norm()).item<double>();
 }
 
+constexpr double kScaleOfRandom = 0.125;
+
+// Heads of two samples, and a gradient of their result. k and v are columns of one matrix, as projections
+// give them.
+std::pair<Qkv, at::Tensor> random_case(int64_t length, int64_t head_dim, int64_t group,
+                                       const at::TensorOptions& options) {
+  constexpr int64_t batch = 2, groups = 2;
+  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(29);
+  const auto heads = [&](int64_t count) {
+    return at::randn({batch, length, count, head_dim}, generator, at::kFloat).to(options).transpose(1, 2);
+  };
+  const at::Tensor kv = heads(2 * groups), q = heads(groups * group);
+  return {{q, kv.narrow(1, 0, groups), kv.narrow(1, groups, groups)}, heads(groups * group)};
+}
+
+// Keys of AskedOnce.
+constexpr auto kNumbersOfAKind = "device, head size, heads in a group",
+               kNumbersOfAShape = "device, samples, heads, groups, length, head size, strides of q, k and v";
+
+std::vector<int64_t> kind_of(const Qkv& in) {
+  return {in.q.device().index(), in.q.size(3), in.q.size(1) / in.k.size(1)};
+}
+
+std::vector<int64_t> shape_of(const Qkv& in, int64_t samples) {
+  return {in.q.device().index(), samples,        in.q.size(1),   in.k.size(1),  in.q.size(2),
+          in.q.size(3),          in.q.stride(2), in.k.stride(2), in.v.stride(2)};
+}
+
 }  // namespace
 
 AttentionKernels cudnn_then_flash() { return {cudnn_forward, flash_backward}; }
 AttentionKernels flash_alone() { return {flash_forward, flash_backward}; }
+AttentionKernels cudnn_alone() { return {cudnn_forward, cudnn_ordered_backward}; }
+AttentionKernels planned_cudnn_alone() { return {flash_forward, planned_backward}; }
 
 at::Tensor causal_attention(const Qkv& in, double scale, const AttentionKernels& by) {
   Attended of;
@@ -97,19 +134,12 @@ bool comes_in_few_lengths(int64_t length) { return length >= 1024 && length % 25
 
 std::string difference(const AttentionKernels& ours, const AttentionKernels& theirs, int64_t head_dim,
                        int64_t group, const at::TensorOptions& options) {
-  constexpr int64_t batch = 2, groups = 2, length = 256;
-  constexpr double of_bf16 = 1e-2, of_sums = 1e-3, scale = 0.125;  // the sums are in fp32
+  constexpr double of_bf16 = 1e-2, of_sums = 1e-3;  // the sums are in fp32
   const at::NoGradGuard no_grad;
-  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(29);
-  const auto heads = [&](int64_t count) {
-    return at::randn({batch, length, count, head_dim}, generator, at::kFloat).to(options).transpose(1, 2);
-  };
-  const at::Tensor kv = heads(2 * groups);  // columns of one matrix, as projections give values
-  const Qkv in{heads(groups * group), kv.narrow(1, 0, groups), kv.narrow(1, groups, groups)};
-  const at::Tensor grad = heads(groups * group);
+  const auto [in, grad] = random_case(256, head_dim, group, options);
   const auto results = [&](const AttentionKernels& by) {
-    const Attended of = by.forward(in, scale);
-    const Qkv to = by.backward(grad, in, of, scale);
+    const Attended of = by.forward(in, kScaleOfRandom);
+    const Qkv to = by.backward(grad, in, of, kScaleOfRandom);
     return std::array{of.out, of.lse, to.q, to.k, to.v};
   };
   const auto a = results(ours), b = results(theirs);
@@ -123,8 +153,24 @@ std::string difference(const AttentionKernels& ours, const AttentionKernels& the
   return "";
 }
 
-bool AskedOnce::works(const std::vector<int64_t>& key, const char* about,
-                      const std::function<std::string()>& fault) {
+// Longer than those of difference(), so that a GPU has blocks that could add in another order.
+std::string change_when_repeated(const AttentionKernels& kernels, int64_t head_dim, int64_t group,
+                                 const at::TensorOptions& options) {
+  constexpr int times = 4;
+  const at::NoGradGuard no_grad;
+  const auto [in, grad] = random_case(1024, head_dim, group, options);
+  const Attended of = kernels.forward(in, kScaleOfRandom);
+  const Qkv first = kernels.backward(grad, in, of, kScaleOfRandom);
+  for (int i = 1; i < times; i++) {
+    const Qkv again = kernels.backward(grad, in, of, kScaleOfRandom);
+    if (!again.q.equal(first.q)) return "the gradient of q changes from call to call";
+    if (!again.k.equal(first.k)) return "the gradient of k changes from call to call";
+    if (!again.v.equal(first.v)) return "the gradient of v changes from call to call";
+  }
+  return "";
+}
+
+bool AskedOnce::works(const std::vector<int64_t>& key, const std::function<std::string()>& fault) {
   const std::lock_guard lock(mutex_);
   if (const auto found = known_.find(key); found != known_.end()) return found->second;
   std::string why;
@@ -134,7 +180,7 @@ bool AskedOnce::works(const std::vector<int64_t>& key, const char* about,
     if (is_oom(error) || is_device_fault(error)) throw;
     why = first_line(error.what());
   }
-  const std::string what = concat("cuDNN's forward pass of attention (", about, " ", shape_string(key), ")");
+  const std::string what = concat(what_, " (", numbers_, " ", shape_string(key), ")");
   why.empty() ? log::debug(what + " works")
               : log::warning(concat("FlashAttention is used instead of ", what, ": ", why));
   return known_[key] = why.empty();
@@ -143,22 +189,38 @@ bool AskedOnce::works(const std::vector<int64_t>& key, const char* about,
 // Of each kind of heads it asks whether results agree, and of each shape whether cuDNN takes it. Neither
 // depends on what the run did before.
 bool uses_ordered_cudnn(const Qkv& in, double scale) {
-  static AskedOnce kinds, shapes;
-  const int64_t device = in.q.device().index(), heads = in.q.size(1), groups = in.k.size(1),
-                length = in.q.size(2), head_dim = in.q.size(3);
-  if (length != in.k.size(2) || !comes_in_few_lengths(length)) return false;
-  return kinds.works({device, head_dim, heads / groups}, "device, head size, heads in a group",
-                     [&] {
-                       return difference(cudnn_then_flash(), flash_alone(), head_dim, heads / groups,
-                                         in.q.options().requires_grad(false));
-                     }) &&
-         shapes.works({device, in.q.size(0), heads, groups, length, head_dim, in.q.stride(2), in.k.stride(2),
-                       in.v.stride(2)},
-                      "device, samples, heads, groups, length, head size, strides of q, k and v", [&] {
-                        const at::NoGradGuard no_grad;
-                        cudnn_forward(in, scale);
-                        return std::string();
-                      });
+  constexpr auto what = "cuDNN's forward pass of attention";
+  static AskedOnce kinds(what, kNumbersOfAKind), shapes(what, kNumbersOfAShape);
+  if (in.q.size(2) != in.k.size(2) || !comes_in_few_lengths(in.q.size(2))) return false;
+  const int64_t head_dim = in.q.size(3), group = in.q.size(1) / in.k.size(1);
+  return kinds.works(kind_of(in), [&] {
+    return difference(cudnn_then_flash(), flash_alone(), head_dim, group,
+                      in.q.options().requires_grad(false));
+  }) && shapes.works(shape_of(in, in.q.size(0)), [&] {
+    const at::NoGradGuard no_grad;
+    cudnn_forward(in, scale);
+    return std::string();
+  });
+}
+
+bool sizes_suit_cudnn_backward(const Qkv& in) {
+  const int64_t length = in.q.size(2);
+  return length == in.k.size(2) && comes_in_few_lengths(length) && fits_cudnn_backward(in.q.size(1), length);
+}
+
+bool uses_cudnn_backward(const Qkv& in, double scale) {
+  constexpr auto what = "cuDNN's backward pass of attention";
+  static AskedOnce kinds(what, kNumbersOfAKind), shapes(what, kNumbersOfAShape);
+  const int64_t head_dim = in.q.size(3), group = in.q.size(1) / in.k.size(1);
+  const at::TensorOptions options = in.q.options().requires_grad(false);
+  return sizes_suit_cudnn_backward(in) && kinds.works(kind_of(in), [&] {
+    std::string why = why_no_backward_plans();
+    if (why.empty()) why = difference(cudnn_alone(), flash_alone(), head_dim, group, options);
+    return why.empty() ? change_when_repeated(cudnn_alone(), head_dim, group, options) : why;
+  }) && shapes.works(shape_of(in, 1), [&] {
+    prepare_cudnn_backward(in, scale);
+    return std::string();
+  });
 }
 
 }  // namespace trainer

@@ -1,6 +1,7 @@
 // Causal attention on Hopper where gradients are summed in a fixed order: cuDNN's forward pass, which takes
-// half of FlashAttention's time, and FlashAttention's backward pass. cuDNN's backward pass has no order in
-// LibTorch. No card has run the pair yet: before its first use it is compared with FlashAttention alone.
+// half of FlashAttention's time, and FlashAttention's backward pass, or cuDNN's own (nn/
+// cudnn_ordered_backward.h) where that is asked for. No card has run either pair yet: before its first use it
+// is compared with FlashAttention alone.
 #pragma once
 
 #include <functional>
@@ -33,6 +34,11 @@ struct AttentionKernels {
 
 AttentionKernels cudnn_then_flash();
 AttentionKernels flash_alone();
+AttentionKernels cudnn_alone();
+
+// What the memory plan of a GPU counts where cudnn_alone() may be used, on meta: as much as the larger of the
+// two backward passes, because rows of other lengths take FlashAttention's.
+AttentionKernels planned_cudnn_alone();
 
 // Causal attention by these kernels, differentiable. Keeps q, k, v and what forward gives, as LibTorch's
 // operators do. Returns `out`.
@@ -59,19 +65,34 @@ bool comes_in_few_lengths(int64_t length);
 std::string difference(const AttentionKernels& ours, const AttentionKernels& theirs, int64_t head_dim,
                        int64_t group, const at::TensorOptions& options);
 
+// Returns which gradient of random heads changes when it is computed again; empty: none.
+std::string change_when_repeated(const AttentionKernels& kernels, int64_t head_dim, int64_t group,
+                                 const at::TensorOptions& options);
+
 // Asks once about each key, and remembers. Safe to call from several threads.
 class AskedOnce {
  public:
-  // `fault` returns what is wrong, empty if nothing, or throws it. `about` says what the numbers of the key
-  // are, for the warning. Running out of memory and a fault of the device are thrown on: the answer is open.
-  bool works(const std::vector<int64_t>& key, const char* about, const std::function<std::string()>& fault);
+  // For the warning: what is asked about, and what the numbers of a key are.
+  AskedOnce(const char* what, const char* numbers) : what_(what), numbers_(numbers) {}
+
+  // `fault` returns what is wrong, empty if nothing, or throws it. Running out of memory and a fault of the
+  // device are thrown on: the answer is open.
+  bool works(const std::vector<int64_t>& key, const std::function<std::string()>& fault);
 
  private:
+  const char *what_, *numbers_;
   std::mutex mutex_;
   std::map<std::vector<int64_t>, bool> known_;
 };
 
 // Returns whether cudnn_then_flash() is used for these heads on a GPU where cuDNN may attend.
 bool uses_ordered_cudnn(const Qkv& in, double scale);
+
+// Returns whether cuDNN's ordered backward pass can be used for heads of these sizes, where cuDNN's forward
+// pass is, by the sizes of a sample alone.
+bool sizes_suit_cudnn_backward(const Qkv& in);
+
+// Returns whether cudnn_alone() is used for these heads, where uses_ordered_cudnn().
+bool uses_cudnn_backward(const Qkv& in, double scale);
 
 }  // namespace trainer

@@ -197,6 +197,21 @@ TEST(OrderedCudnnAttention, KernelsThatRoundOtherwiseAgree) {
   for (const int64_t group : {1, 4}) EXPECT_EQ(difference(in_fp32, kOnCpu, 128, group, at::kBFloat16), "");
 }
 
+// Adds to the gradient of q in another order in every other call.
+Qkv without_an_order(const at::Tensor& grad, const Qkv& in, const Attended& of, double scale) {
+  static bool other = false;
+  Qkv to = cpu_backward(grad, in, of, scale);
+  other = !other;
+  if (other) to.q.select(2, 1000).select(2, 3).add_(1e-3);
+  return to;
+}
+
+TEST(OrderedCudnnAttention, GradientsThatChangeFromCallToCallAreFound) {
+  EXPECT_EQ(change_when_repeated(kOnCpu, 16, 2, at::kFloat), "");
+  EXPECT_EQ(change_when_repeated({cpu_forward, without_an_order}, 16, 2, at::kFloat),
+            "the gradient of q changes from call to call");
+}
+
 class AskedOnceOfKernels : public testing::Test {
  protected:
   AskedOnceOfKernels() {
@@ -205,13 +220,13 @@ class AskedOnceOfKernels : public testing::Test {
   ~AskedOnceOfKernels() override { log::set_listener({}); }
 
   bool works(int64_t key, const std::function<std::string()>& fault) {
-    return asked_.works({0, key}, "device, head size", [&] {
+    return asked_.works({0, key}, [&] {
       calls_++;
       return fault();
     });
   }
 
-  AskedOnce asked_;
+  AskedOnce asked_{"cuDNN's forward pass of attention", "device, head size"};
   std::vector<std::string> lines_;
   int calls_ = 0;
 };

@@ -1,0 +1,41 @@
+# Headers for src/nn/cudnn_backward_plan.cpp: those of cudnn-frontend (PyPI: nvidia-cudnn-frontend), and of cuDNN and CUDA,
+# which the torch wheel for GPUs brings. Nothing is linked. Without them cuDNN's ordered backward pass is left out.
+# CUDNN_FRONTEND_DIR: the folder with cudnn_frontend.h. Default: beside LibTorch, else in .venv.
+set(CUDNN_FRONTEND_DIR "" CACHE PATH "cudnn-frontend: the folder of cudnn_frontend.h (…/site-packages/include)")
+set(cudnn_frontend_version 1.32.0)  # scripts/setup installs it
+set(frontend "${CUDNN_FRONTEND_DIR}")
+if(NOT frontend)
+  file(GLOB places CONFIGURE_DEPENDS ${TORCH_DIR}/../include ${CMAKE_SOURCE_DIR}/.venv/lib/python3.*/site-packages/include)
+  foreach(place ${places})
+    if(NOT frontend AND EXISTS ${place}/cudnn_frontend_version.h)
+      get_filename_component(frontend ${place} ABSOLUTE)
+    endif()
+  endforeach()
+endif()
+set(found "")
+if(EXISTS "${frontend}/cudnn_frontend_version.h")
+  file(STRINGS ${frontend}/cudnn_frontend_version.h found REGEX "define CUDNN_FRONTEND_(MAJOR|MINOR|PATCH)_VERSION ")
+  list(TRANSFORM found REPLACE "^.* ([0-9]+).*$" "\\1")
+  list(JOIN found "." found)
+endif()
+file(GLOB cuda_headers ${TORCH_DIR}/../nvidia/cu[0-9]*/include/cuda.h)
+list(TRANSFORM cuda_headers REPLACE "/cuda.h$" "")
+set(cudnn_headers ${TORCH_DIR}/../nvidia/cudnn/include)
+if(NOT found STREQUAL cudnn_frontend_version)
+  message(STATUS "cuDNN's ordered backward pass: not built; it needs nvidia-cudnn-frontend ${cudnn_frontend_version}, found '${found}' (scripts/setup --full installs it)")
+  return()
+elseif(NOT cuda_headers OR NOT EXISTS ${cudnn_headers}/cudnn.h)
+  message(STATUS "cuDNN's ordered backward pass: not built; this torch has no headers of cuDNN and CUDA (scripts/setup --full)")
+  return()
+endif()
+message(STATUS "cuDNN's ordered backward pass: cudnn-frontend ${found}: ${frontend}")
+set(plan_source src/nn/cudnn_backward_plan.cpp)
+set(headers -O1)  # half the time to compile
+foreach(folder ${frontend} ${cudnn_headers} ${cuda_headers})
+  list(APPEND headers "-isystem${folder}" "-fmacro-prefix-map=${folder}/=")
+endforeach()
+set_source_files_properties(${plan_source} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON
+  COMPILE_DEFINITIONS TRAINER_CUDNN_FRONTEND COMPILE_OPTIONS "${headers}")
+# Its code is in the program, so its licence goes with the packages.
+file(GLOB licences ${frontend}/../nvidia_cudnn_frontend-${found}.dist-info/licenses/*)
+install(FILES ${licences} DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/trainer/licences/nvidia-cudnn-frontend COMPONENT program)
