@@ -135,6 +135,19 @@ def graphs(check):
     training.expect_same_rows(check, "8B LoRA: as a graph as launched", found.figures, launched)
 
 
+def ordered_cudnn(check):
+    """cuDNN's backward pass in a fixed order, which only a Hopper uses."""
+    variables = {"TRAINER_CUDNN_ATTENTION": "backward"}
+    found = run(check, "8B LoRA, cuDNN's backward pass", variables)
+    near(check, "as with FlashAttention's", found.figures, stored(check))
+    expect_plan(check, found.figures)
+    check.expect("FlashAttention does not stand in for it", "FlashAttention is used instead" not in found.text)
+    again = run(check, "8B LoRA, cuDNN's backward pass, again", variables)
+    training.expect_same_rows(check, "8B LoRA, cuDNN's backward pass: again", again.figures, found.figures)
+    graph = run(check, "8B LoRA, cuDNN's backward pass, as a graph", {**variables, "TRAINER_GRAPHS": "on"})
+    training.expect_same_rows(check, "8B LoRA, cuDNN's backward pass: as a graph", graph.figures, found.figures)
+
+
 def setting(title, changes, extra=None):
     """A run with another allocator setting must have the same losses. Its speed is recorded."""
     def stage(check):
@@ -206,6 +219,8 @@ FIRST = [
     stage("8b-recompute", "the same with all blocks recomputed: the same losses, less memory", recompute, 1),
     stage("8b-limit", "the same with memory.limit=24GB: it recovers, with the same losses", limited, 1.2, 40),
     stage("8b-graphs", "the same with passes as CUDA graphs (TRAINER_GRAPHS=on): the same bits, tok/s", graphs, 0.8),
+    stage("8b-cudnn", "the same with cuDNN's ordered backward pass (TRAINER_CUDNN_ATTENTION=backward): near losses, the same bits again, tok/s",
+          ordered_cudnn, 2),
     stage("8b-repeat", "the same once more: the same bits", repeat, 1),
 ]
 PEER = [
