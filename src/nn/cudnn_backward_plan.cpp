@@ -30,12 +30,11 @@ namespace {
 namespace fe = cudnn_frontend;
 
 void check(const fe::error_t& error) {
-  if (error.is_bad()) throw std::runtime_error("cuDNN Frontend error: " + error.err_msg);
+  if (error.is_bad()) throw std::runtime_error("cudnn-frontend: " + error.err_msg);
 }
 void check(cudnnStatus_t status, const char* what) {
   if (status != CUDNN_STATUS_SUCCESS)
-    throw std::runtime_error(std::string("cuDNN Frontend error: ") + what + ": " +
-                             fe::detail::get_error_string(status));
+    throw std::runtime_error(std::string("cuDNN: ") + what + ": " + fe::detail::get_error_string(status));
 }
 
 // Returns whether this process has loaded libcudnn, which is then used. It is not loaded here.
