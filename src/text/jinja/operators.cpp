@@ -244,9 +244,4 @@ int64_t length(const Value& value) {
   }
 }
 
-int64_t as_integer(const Value& value, const char* what) {
-  if (value.is_integral()) return value.integer();
-  throw RenderError(concat(what, " must be integers, not ", value.type_name()));
-}
-
 }  // namespace trainer::jinja

@@ -30,7 +30,4 @@ Value get_attribute(const Value& value, const std::string& name);
 // value[start:stop:step]; None for a part that is left out.
 Value get_slice(const Value& value, const Value& start, const Value& stop, const Value& step);
 
-// An integer argument. Throws RenderError with `what` for anything else.
-int64_t as_integer(const Value& value, const char* what);
-
 }  // namespace trainer::jinja
