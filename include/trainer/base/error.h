@@ -1,5 +1,5 @@
 // The errors of the program. Each says what is wrong, where (file, line, key, tensor, shape) and what to do,
-// and carries the exit code that the process ends with (docs/exit-codes.md).
+// and carries the exit code that the process ends with (docs/errors.md).
 #pragma once
 
 #include <concepts>
