@@ -1,5 +1,7 @@
 """What the end-to-end tests share: the program, tiny models and data, and readers of a run's output."""
+import atexit
 import concurrent.futures
+import functools
 import json
 import os
 import pathlib
@@ -20,11 +22,54 @@ def run_script(name, *arguments):
 
 
 def python_with(package):
-    """Returns a Python that has the package, this one, that of the variable TEST_PYTHON or that of .venv, or None."""
+    """Returns a Python that has the package, this one, that of the variable TEST_PYTHON or that of .venv, or None.
+
+    It is looked for, not imported, which would take seconds; of a name with a dot the part before it is imported.
+    """
+    find = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({package!r}) is None)"
     for python in (sys.executable, os.environ.get("TEST_PYTHON", sys.executable), ROOT / ".venv" / "bin" / "python"):
-        if pathlib.Path(python).exists() and not subprocess.run([python, "-c", f"import {package}"], capture_output=True).returncode:
+        if pathlib.Path(python).exists() and not subprocess.run([python, "-c", find], capture_output=True).returncode:
             return str(python)
     return None
+
+
+# Gets scripts with their input, a line each, and answers with what they printed and their error.
+RUN_SCRIPTS = """
+import contextlib, io, json, os, sys, traceback
+asked, answers = sys.stdin, os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)  # for libraries that print by themselves
+for line in asked:
+    script, given = json.loads(line)
+    sys.stdin, printed, error = io.StringIO(given), io.StringIO(), None
+    try:
+        with contextlib.redirect_stdout(printed):
+            exec(script, {"__name__": "__main__"})
+    except BaseException:
+        error = traceback.format_exc()
+    print(json.dumps([printed.getvalue(), error]), file=answers, flush=True)
+"""
+
+
+@functools.cache
+def script_runner(python):
+    environment = dict(os.environ, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="PASSIVE")
+    runner = subprocess.Popen([python, "-c", RUN_SCRIPTS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                              text=True, env=environment)
+    atexit.register(runner.communicate)  # its input ends, and so does it
+    return runner
+
+
+def run_with(python, script, given):
+    """Runs a script in a Python that stays for the next ones: torch and transformers take seconds to import. The script gets
+    `given` as JSON on stdin; returns the lines of JSON that it prints."""
+    runner = script_runner(python)
+    runner.stdin.write(json.dumps([script, json.dumps(given)]) + "\n")
+    runner.stdin.flush()
+    answer = runner.stdout.readline()
+    assert answer, f"{python} has ended"
+    printed, error = json.loads(answer)
+    assert error is None, error
+    return [json.loads(line) for line in printed.splitlines()]
 
 
 def trainer(*arguments, text=None, timeout=300):

@@ -1,9 +1,8 @@
 """Classes, numbers and rewards of texts: what is learned, evaluated, printed and saved, and that Transformers and PEFT load it."""
 import json
-import subprocess
 import unittest
 
-from support import ROOT, EndToEnd, python_with, read_rows, tensors_of, trainer, write_rows
+from support import ROOT, EndToEnd, python_with, read_rows, run_with, tensors_of, trainer, write_rows
 
 PYTHON = python_with("peft")
 ROWS = 120
@@ -35,9 +34,7 @@ print(json.dumps({"names": [names[i] for i in sorted(names)], "outputs": outputs
 
 def loaded(model, texts, labels=3, base=None):
     given = {"model": str(model), "base": base and str(base), "texts": texts, "labels": labels}
-    result = subprocess.run([PYTHON, "-c", LOADED], input=json.dumps(given), text=True, capture_output=True)
-    assert result.returncode == 0, result.stderr
-    return json.loads(result.stdout)
+    return run_with(PYTHON, LOADED, given)[0]
 
 
 def rows_of(output, kind="train"):

@@ -3,27 +3,27 @@ however a step is split; what is kept, what resumes, and what is refused."""
 import json
 import shutil
 import struct
-import subprocess
 import unittest
 
 from in_ranks import InRanks
-from support import ROOT, EndToEnd, python_with, read_rows, run_script, tensors_of, trainer, write_rows
+from support import ROOT, EndToEnd, python_with, read_rows, run_script, run_with, tensors_of, trainer, write_rows
 
 PYTHON = python_with("transformers")
 ROWS, STEPS = 6, 4
 TOLERANCE = 3e-5
 # Makes a model of the same family and vocabulary whose weights differ.
 TEACHER = """
-import sys, torch
+import json, sys, torch
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
-kind = AutoModelForSeq2SeqLM if sys.argv[3] == "t5" else AutoModelForCausalLM
+given = json.load(sys.stdin)
+kind = AutoModelForSeq2SeqLM if given["t5"] else AutoModelForCausalLM
 torch.manual_seed(3)
-model = kind.from_pretrained(sys.argv[1], dtype=torch.float32)
+model = kind.from_pretrained(given["model"], dtype=torch.float32)
 with torch.no_grad():
     for parameter in model.parameters():
         if parameter.dim() > 1:
             parameter.add_(torch.randn_like(parameter) * parameter.std())
-model.save_pretrained(sys.argv[2])
+model.save_pretrained(given["teacher"])
 """
 # Gets two models, rows and settings; prints loss, divergence and the norm of the gradient of each step of AdamW, for each of the
 # settings in a line.
@@ -107,7 +107,7 @@ class OfAModel:
         write_rows(cls.file, cls.rows)
         cls.teacher = cls.scratch / "teacher"
         shutil.copytree(cls.model, cls.teacher)
-        subprocess.run([PYTHON, "-c", TEACHER, cls.model, cls.teacher, "t5" if cls.t5 else "decoder"], check=True, capture_output=True)
+        run_with(PYTHON, TEACHER, {"model": str(cls.model), "teacher": str(cls.teacher), "t5": cls.t5})
 
     def arguments(self, objective, *overrides):
         return (
@@ -129,9 +129,7 @@ class OfAModel:
     def expected(self, settings):
         given = {"model": str(self.model), "teacher": str(self.teacher), "t5": self.t5, "rows": self.rows, "settings": settings,
                  "steps": STEPS, "lr": 1e-4}
-        result = subprocess.run([PYTHON, "-c", REFERENCE], input=json.dumps(given), text=True, capture_output=True)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        return [json.loads(line) for line in result.stdout.splitlines()]
+        return run_with(PYTHON, REFERENCE, given)
 
     def test_it_is_the_formula_of_the_documents(self):
         settings = [{"top_k": 8, "temperature": 1, "teacher_weight": 1, "divergence": "forward"},

@@ -1,10 +1,9 @@
 """A T5's encoder alone: vectors of texts, tags of words, classes. What is learned does not depend on the split, and Transformers loads it."""
 import json
 import math
-import subprocess
 import unittest
 
-from support import EndToEnd, python_with, read_rows, tensors_of, trainer, write_rows
+from support import EndToEnd, python_with, read_rows, run_with, tensors_of, trainer, write_rows
 
 PYTHON = python_with("transformers")
 LONGEST = 500  # tokens of a text
@@ -37,9 +36,7 @@ print(json.dumps(found))
 
 def loaded(model, texts=(), words=(), headed=False):
     given = {"model": str(model), "texts": list(texts), "words": list(words), "headed": headed}
-    result = subprocess.run([PYTHON, "-c", LOADED], input=json.dumps(given), text=True, capture_output=True)
-    assert result.returncode == 0, result.stderr
-    return json.loads(result.stdout)
+    return run_with(PYTHON, LOADED, given)[0]
 
 
 def steps_of(output, kind="train"):

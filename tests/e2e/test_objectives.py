@@ -1,9 +1,8 @@
 """Weights of rows, messages, parts of them and sources, z_loss, focal loss and noise on the embeddings: a step's loss and gradient are those of Transformers in fp64, however it is split."""
 import json
-import subprocess
 import unittest
 
-from support import EndToEnd, python_with, read_rows, tensors_of, write_rows
+from support import EndToEnd, python_with, read_rows, run_with, tensors_of, write_rows
 
 PYTHON = python_with("transformers")
 SAMPLES, STEPS = 12, 3
@@ -45,9 +44,7 @@ print(json.dumps({"loss": ((loss + squares) / weights).item(), "z_loss": (square
 
 def reference(model, rows, z_loss=0.0, gamma=0.0):
     given = {"model": str(model), "rows": rows, "z_loss": z_loss, "gamma": gamma}
-    result = subprocess.run([PYTHON, "-c", REFERENCE], input=json.dumps(given), text=True, capture_output=True)
-    assert result.returncode == 0, result.stderr
-    return json.loads(result.stdout)
+    return run_with(PYTHON, REFERENCE, given)[0]
 
 
 def train_rows(output):

@@ -8,7 +8,7 @@ import subprocess
 import time
 import unittest
 
-from support import ROOT, TRAINER, EndToEnd, python_with, read_rows, write_rows
+from support import ROOT, TRAINER, EndToEnd, python_with, read_rows, run_with, write_rows
 
 PYTHON = python_with("transformers")
 ROWS, STEPS = 6, 5
@@ -133,9 +133,7 @@ class OfAModel:
     def expected(self, *objectives):
         given = {"model": str(self.model), "t5": self.t5, "objectives": objectives, "steps": STEPS, "lr": 1e-4, "judged": self.judged,
                  "pairs": self.pairs}
-        result = subprocess.run([PYTHON, "-c", REFERENCE], input=json.dumps(given), text=True, capture_output=True)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        return [json.loads(line) for line in result.stdout.splitlines()]
+        return run_with(PYTHON, REFERENCE, given)
 
     @unittest.skipUnless(PYTHON, "needs transformers")
     def test_objectives_are_those_of_the_papers(self):

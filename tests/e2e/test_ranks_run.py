@@ -281,7 +281,7 @@ class Ranks(RunOfRanks):
             self.assertNotIn(stack, said[0])
 
 
-TORCHRUN = pathlib.Path(python_with("torch") or "/").parent / "torchrun"
+TORCHRUN = pathlib.Path(python_with("torch.version") or "/").parent / "torchrun"
 
 
 @unittest.skipUnless(TORCHRUN.exists(), "needs torchrun")
