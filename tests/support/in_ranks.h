@@ -12,6 +12,8 @@
 
 #include "trainer/parallel/ranks.h"
 
+#include "support/one_thread.h"
+
 namespace trainer {
 
 // A port that is free now.
@@ -28,8 +30,9 @@ inline int free_port() {
 }
 
 // Calls `work` on each of `count` ranks, and rethrows the error of the first that threw. `timeout`: how long
-// a rank waits for another, in seconds. A rank that writes to one that has ended must not end the process:
-// SIGPIPE is ignored from now on, as by `trainer train`.
+// a rank waits for another, in seconds. Each computes on one thread, as ranks of one machine that share few
+// cores do. A rank that writes to one that has ended must not end the process: SIGPIPE is ignored from now
+// on, as by `trainer train`.
 inline void in_ranks(int64_t count, const std::function<void(const Ranks&)>& work, double timeout = 60) {
   std::signal(SIGPIPE, SIG_IGN);
   RankPlace place;
@@ -37,9 +40,11 @@ inline void in_ranks(int64_t count, const std::function<void(const Ranks&)>& wor
   place.address = "127.0.0.1";
   place.port = free_port();
   std::vector<std::exception_ptr> failures(static_cast<size_t>(count));
+  const test::OneThread one_thread;
   std::vector<std::thread> threads;
   for (int64_t rank = 0; rank < count; rank++) {
     threads.emplace_back([&, place, rank]() mutable {
+      const test::OneThread also_here;
       place.rank = place.local_rank = rank;
       try {
         work(Ranks(place, timeout));

@@ -10,6 +10,8 @@
 #include "trainer/memory/host_allocator.h"
 #include "trainer/training/trainer.h"
 
+#include "support/one_thread.h"
+
 namespace trainer::test {
 
 // Takes steps with `wanting`, in the nth of which the nth allocation fails, until one succeeds at once. After
@@ -17,6 +19,7 @@ namespace trainer::test {
 // step(replay) and an expect_same_bits(one, other, where) beside it.
 template <class Bench>
 void expect_same_bits_whichever_allocation_fails(Bench& wanting, Bench& ample) {
+  const OneThread one_thread;
   install_host_allocator();
   log::set_level(log::Level::error);
   std::set<std::string> stages;

@@ -15,6 +15,7 @@
 #include "memory/copy_stream.h"
 #include "memory/offload.h"
 #include "models/golden.h"
+#include "support/one_thread.h"
 #include "support/temporary_directory.h"
 #include "training/oom_bench.h"
 
@@ -57,6 +58,7 @@ class EveryAllocation : public testing::TestWithParam<Case> {
   }
 
  private:
+  const test::OneThread one_thread_;
   test::TemporaryDirectory below_;
   std::optional<CopyAsOnGpu> copies_;
 };
@@ -130,6 +132,7 @@ class EvaluationSweep : public DataTest {
 };
 
 TEST_F(EvaluationSweep, EveryAllocationThatFailsLeavesTheSameNumbersAndTheTrainingsBudget) {
+  const test::OneThread one_thread;
   install_host_allocator();
   log::set_level(log::Level::error);
   config_.data.input = "input";
