@@ -137,13 +137,7 @@ at::Tensor T5Stack::forward(const at::Tensor& embedded, const std::optional<at::
   for (size_t i = 0; i < blocks.size(); i++) {
     const T5Block& block = *blocks[i];
     if (static_cast<int64_t>(i) < recompute) {
-      const auto run = [&block, pass, context = pass.context->in_recomputed_block()](
-                           const at::Tensor& x, const auto& other) mutable {
-        pass.context = &context;
-        return block.forward(x, other, pass);
-      };
-      h = ResidualStream(checkpoint(h.sum(), source, pass.context->anchor,
-                                    {run, pass.model->entering(block), pass.context->kept_inputs}));
+      h = ResidualStream(recomputed(block, h.sum(), source, pass));
     } else {
       const auto entered = pass.model->enter(block);
       // Each block gets its own alias, so that its gradients of the source are summed first, as in a
@@ -152,6 +146,23 @@ at::Tensor T5Stack::forward(const at::Tensor& embedded, const std::optional<at::
     }
   }
   return drop(h.normed(final_layer_norm), pass, "final");
+}
+
+// The weight of the shared bias is an input, so that its gradients of all blocks are summed before they are
+// added to those of earlier micro-batches, as without recompute. The bits are then the same.
+at::Tensor T5Stack::recomputed(const T5Block& block, const at::Tensor& hidden,
+                               const std::optional<at::Tensor>& source, T5Pass pass) const {
+  const ForwardContext& outer = *pass.context;
+  const at::Tensor bias = pass.bias != nullptr ? pass.bias->weight.value.tensor() : at::Tensor();
+  const auto run = [&block, pass, context = outer.in_recomputed_block()](
+                       const at::Tensor& x, const std::vector<at::Tensor>& others) mutable {
+    pass.context = &context;
+    pass.bias_weight = others[1];
+    const auto sources = others[0].defined() ? std::optional(others[0]) : std::nullopt;
+    return std::vector{block.forward(x, sources, pass)};
+  };
+  return checkpoint_wide(hidden, {source.value_or(at::Tensor()), bias}, outer.anchor,
+                         {run, pass.model->entering(block), outer.kept_inputs})[0];
 }
 
 at::Tensor T5Stack::drop(const at::Tensor& x, const T5Pass& pass, const char* site) const {

@@ -53,6 +53,7 @@ struct T5Pass {
   at::Tensor self_mask, cross_mask;
   bool recomputed = false;             // attention_recomputed() instead of SDPA
   const RelativeBias* bias = nullptr;  // shared; nullptr if every block has its own
+  at::Tensor bias_weight;              // of the shared one, where a block is given it
   at::Tensor buckets;
   bool causal = false;
   // In generation: where keys and values are cached, and those of the sources.
@@ -164,6 +165,8 @@ class T5Stack : public Module {
   RmsNorm final_layer_norm;
 
  private:
+  at::Tensor recomputed(const T5Block& block, const at::Tensor& hidden,
+                        const std::optional<at::Tensor>& source, T5Pass pass) const;
   at::Tensor drop(const at::Tensor& x, const T5Pass& pass, const char* site) const;
 
   bool decoder_, bias_in_every_block_;

@@ -90,7 +90,7 @@ BiasAndDropout T5Attention::extra(const T5Pass& pass) const {
 
 void T5Attention::add_bias(BiasAndDropout& to, const T5Pass& pass, at::ScalarType type) const {
   const RelativeBias& bias = pass.bias != nullptr ? *pass.bias : *relative_attention_bias;
-  to.bias_weight = bias.weight.as(type);
+  to.bias_weight = pass.bias_weight.defined() ? pass.bias_weight.to(type) : bias.weight.as(type);
   to.bias_buckets = pass.buckets;
 }
 
