@@ -22,9 +22,23 @@ constexpr std::array<std::string_view, 13> kEndings{
     ".jsonl",  ".json",      ".csv",      ".tsv",     ".jsonl.gz", ".json.gz", ".csv.gz",
     ".tsv.gz", ".jsonl.zst", ".json.zst", ".csv.zst", ".tsv.zst",  ".parquet"};
 
+// A folder that save_to_disk of the Python package datasets wrote: its JSON files tell of rows in Arrow
+// files.
+bool saved_by_datasets(const std::filesystem::path& path) {
+  std::error_code ignored;
+  const auto has = [&](const char* name) { return std::filesystem::is_regular_file(path / name, ignored); };
+  return has("dataset_dict.json") || (has("state.json") && has("dataset_info.json"));
+}
+
 }  // namespace
 
 std::vector<std::filesystem::path> data_files(const DataSource& source) {
+  if (saved_by_datasets(source.path))
+    throw of_family(ErrorCode::data_file,
+                    DataError(concat(source.path,
+                                     ": is a data set in Arrow files, as save_to_disk writes it; "
+                                     "save it as Parquet or JSON lines (in Python: "
+                                     "datasets.load_from_disk(FOLDER), and to_parquet of what it returns)")));
   std::vector<std::filesystem::path> files = find_files(source.path, kEndings);
   if (!files.empty()) return files;
   std::error_code ignored;

@@ -19,6 +19,14 @@ TEST_F(BadRowsTest, FolderInsteadOfFile) {
   EXPECT_TRUE(has(error_of([&] { open(folder_.string()); }), "the folder holds no data files"));
 }
 
+TEST_F(BadRowsTest, FolderOfSaveToDisk) {
+  for (const char* name : {"state.json", "dataset_info.json"}) write(name, "{\n  \"features\": 1\n}");
+  EXPECT_TRUE(has(error_of([&] { open(folder_.string()); }), "is a data set in Arrow files"));
+  std::filesystem::remove(folder_ / "state.json");
+  write("dataset_dict.json", "{\"splits\": [\"train\"]}");
+  EXPECT_TRUE(has(error_of([&] { open(folder_.string()); }), "is a data set in Arrow files"));
+}
+
 TEST_F(BadRowsTest, NoFiles) {
   EXPECT_TRUE(has(error_of([&] { Dataset::open({}, config_, t5_, true); }), "no data files"));
 }
