@@ -110,9 +110,13 @@ void check_shared(const SafetensorsFile& file, const std::string& module,
   }
 }
 
-// A stored embedding or head that is not trained replaces that of the base model.
-void replace_frozen(Parameter& parameter, const at::Tensor& stored) {
-  const at::Tensor value = stored.to(parameter.value.device(), parameter.value.scalar_type(), false, true);
+// A stored embedding or head that is not trained replaces that of the base model. A model in fp32 may hold
+// weights in the type of their file, and then the new ones in that of theirs: those of an adapter are often
+// wider.
+void replace_frozen(Parameter& parameter, const at::Tensor& stored, at::ScalarType computed) {
+  const at::ScalarType held = parameter.value.scalar_type();
+  const at::ScalarType type = computed == at::kFloat ? at::promote_types(held, stored.scalar_type()) : held;
+  const at::Tensor value = stored.to(parameter.value.device(), type, false, true);
   if (value.equal(parameter.as(value.scalar_type()))) return;
   parameter.value = value;
   parameter.in_adapter = true;
@@ -182,7 +186,7 @@ void load_adapter_values(Model& model, const SafetensorsFile& file, const std::f
       if (parameter.trained()) {
         train(parameter, stored.to(at::kFloat, false, /*copy=*/true), device);
       } else {
-        replace_frozen(parameter, stored);
+        replace_frozen(parameter, stored, model.dtype());
       }
     }
   };

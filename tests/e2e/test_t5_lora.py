@@ -56,6 +56,20 @@ class T5Lora(EndToEnd):
         first, last = (read_rows(output / "metrics.jsonl") for output in (self.output, again))
         self.assertLess(last[0]["loss"], first[0]["loss"])
 
+    def test_trained_embeddings_are_not_rounded_to_the_type_of_the_base(self):
+        base, adapter, merged = (self.scratch / name for name in ("bf16", "added", "added_merged"))
+        self.make_model(base, "--dtype", "bfloat16")
+        self.assert_done(self.train("tiny_t5.yaml", adapter, f"model.path={base}", "max_steps=3", "lora.r=4",
+                                    'model.add_tokens=["<new>"]', "optimizer.learning_rate=2e-2"))
+        self.assert_done(trainer("merge", adapter, merged, "--dtype", "fp32"))
+        losses = []
+        for model in (adapter, merged):
+            result = trainer("eval", model, self.data / "heldout.jsonl", "--json", "device=cpu", "model.dtype=fp32",
+                             "data.max_source_length=64", "data.max_target_length=64")
+            self.assert_done(result)
+            losses.append(json.loads(result.stdout)["eval_loss"])
+        self.assertAlmostEqual(*losses, delta=1e-6 * losses[0])
+
     def test_a_target_that_matches_nothing_lists_what_could_be(self):
         output = self.scratch / "none"
         result = self.train("tiny_t5.yaml", output, "lora.target_modules=[q_proj]")
