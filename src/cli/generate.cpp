@@ -234,9 +234,8 @@ void resolve(GenerateOptions& options, const GenerateWords& words) {
     throw ConfigError("generate: give a prompt after the model, --input-file FILE, or --chat");
   if (!options.system.empty() && !options.chat && options.input_file.empty())
     throw ConfigError("generate: --system needs --chat");
-  if (options.scores && (options.input_file.empty() || options.num_beams.value_or(1) == 1))
-    throw ConfigError(
-        "generate: --scores is for rows and beams: it needs --input-file and --num-beams above 1");
+  if (options.scores && options.input_file.empty())
+    throw ConfigError("generate: --scores is for rows and beams: it needs --input-file");
   if (options.resume &&
       (options.output_file.empty() || options.input_file.empty() || options.input_file == "-"))
     throw ConfigError("generate: --resume needs --input-file (a file, not -) and --output-file");

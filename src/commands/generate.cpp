@@ -245,6 +245,12 @@ bool converses(const GenerateOptions& options, const PromptEncoder& encoder,
          std::ranges::any_of(rows, [&](const PlacedRow& row) { return encoder.converses(row.row); });
 }
 
+// Answers of an earlier command stay until nothing refuses this one. A pipe has none.
+void drop_old_answers(const GenerateOptions& options) {
+  if (!options.resume && std::filesystem::is_regular_file(options.output_file))
+    std::filesystem::resize_file(options.output_file, 0);
+}
+
 void run_generation(const GenerateOptions& options) {
   std::vector<PlacedRow> rows;
   if (!options.input_file.empty()) rows = read_rows(options.input_file, options.data.cache);
@@ -257,7 +263,7 @@ void run_generation(const GenerateOptions& options) {
   }
   std::ofstream file;
   if (!options.output_file.empty()) {
-    file.open(options.output_file, options.resume ? std::ios::app : std::ios::trunc);
+    file.open(options.output_file, std::ios::app);
     if (!file) throw FormatError(concat(options.output_file, ": cannot be written"));
   }
   std::ostream& out = options.output_file.empty() ? std::cout : file;
@@ -267,6 +273,7 @@ void run_generation(const GenerateOptions& options) {
   set_up_device(device, options.memory_limit, options.tf32);
   const OpenModel opened = open_model(model_config(options), device, options.base);
   if (options.classify) {
+    drop_old_answers(options);
     classify(opened, std::move(rows), options, device, out);
     if (!out) throw FormatError("the labels could not be written");
     return;
@@ -281,6 +288,9 @@ void run_generation(const GenerateOptions& options) {
     config.eos_token_ids.push_back(*end);
 
   restrict_answers(options, opened, config);
+  if (options.scores && config.num_beams == 1)
+    throw ConfigError("generate: --scores is for beams: it needs --num-beams above 1");
+  drop_old_answers(options);
   if (!options.chat && !options.prompts.empty() && encoder.has_template()) {
     log::info(
         "this model has a chat template, which these prompts do not use: they go to it as they stand; --chat "

@@ -66,6 +66,15 @@ class Choices(EndToEnd):
                 for a, b in zip(ours, theirs, strict=True):
                     self.assertAlmostEqual(a, b, delta=1e-4 * max(1, abs(b)))
 
+    def test_beams_of_the_generation_config_have_scores(self):
+        file = self.model / "generation_config.json"
+        before = file.read_text()
+        self.addCleanup(file.write_text, before)
+        expected = self.answers("--num-beams", 2, "--scores", "--max-new-tokens", 5)
+        file.write_text(json.dumps(json.loads(before) | {"num_beams": 2}))
+        self.assertEqual(self.answers("--scores", "--max-new-tokens", 5), expected)
+        self.assert_refused(self.generate("--scores", "--num-beams", 1), 2, "--num-beams")
+
     def test_every_way_answers_with_a_choice(self):
         for options in ((), ("--num-beams", 3), ("--sample", "--temperature", 5), ("--num-beams", 6, "--num-return-sequences", 6)):
             for row in self.answers("--choices", self.choices, *options):
@@ -113,6 +122,9 @@ class Choices(EndToEnd):
         self.assert_refused(self.generate("--choices", empty), 3, empty)
         self.assert_refused(self.generate("--choices", self.scratch / "none.txt"), 4, "none.txt")
         self.assert_refused(self.generate("--choices", self.choices, "--max-new-tokens", 1), 2, "--max-new-tokens")
+        for mistake in (("--choices", empty), ("--forced-first", "none"), ("--base", self.scratch / "none")):
+            self.assertNotEqual(self.generate("--output-file", other, *mistake).returncode, 0)
+            self.assertEqual(other.read_text(), before)  # the answers that are there are kept
 
 
 if __name__ == "__main__":
