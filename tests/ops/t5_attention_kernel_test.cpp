@@ -9,6 +9,7 @@
 #include "ops/t5_attention.h"
 #include "ops/t5_attention_cases.h"
 #include "support/compile_kernels.h"
+#include "support/long_case.h"
 #include "support/planned_bytes.h"
 
 namespace trainer {
@@ -119,7 +120,8 @@ TEST(T5AttentionKernels, AQueryThatSeesNoKeyIsZero) {
   }
 }
 
-TEST(T5AttentionKernels, CompileForEveryGpu) {
+TEST(T5AttentionKernels, AreCompiledByNvrtcForEveryKindOfGpu) {
+  TRAINER_LONG_CASE();
   if (!why_no_nvrtc().empty()) GTEST_SKIP() << why_no_nvrtc();
   test::expect_compiles(kernel_file("t5_attention"), EmulatedGpu());
 }
