@@ -10,6 +10,7 @@
 
 #include "base/text.h"
 #include "config/effects.h"
+#include "config/keys.h"
 
 namespace trainer {
 namespace {
@@ -37,23 +38,24 @@ std::optional<fs::path> config_file_of_run(const fs::path& model) {
 std::optional<Config> config_of_run(const fs::path& model, const std::vector<std::string>& overrides) {
   const auto file = config_file_of_run(model);
   if (!file) return std::nullopt;
-  const Config asked = load_config(std::nullopt, overrides);
+  // What belongs to the machine of the run has its default again, or what the command says. Overrides are
+  // read on top of the run, because some have an effect only beside what it says.
+  std::vector<std::string> keys{"device=null", "training.num_threads=null"};
+  for (const KeyValues& key : all_keys()) {
+    if (key.section == "gpu" || key.section == "memory" || key.section == "parallel")
+      keys.push_back(concat(key.section, ".", key.name, "=null"));
+  }
   try {
-    Config config = load_config(*file, overrides);
-    config.device = asked.device;
-    config.gpu = asked.gpu;
-    config.memory = asked.memory;
-    config.parallel = asked.parallel;
-    config.training.num_threads = asked.training.num_threads;
+    const std::string trained_with = load_config(*file, {}).data.chat_template;
     std::error_code ignored;
-    const bool has_own = fs::exists(model / "chat_template.jinja", ignored);
-    if (has_own || !fs::exists(config.data.chat_template, ignored))
-      config.data.chat_template = asked.data.chat_template;
-    return config;
+    if (fs::exists(model / "chat_template.jinja", ignored) || !fs::exists(trained_with, ignored))
+      keys.emplace_back("data.chat_template=null");
   } catch (const Error& error) {  // of another version of the program
     log::warning(concat(file->string(), ": is not used: ", first_line(error.what())));
     return std::nullopt;
   }
+  keys.insert(keys.end(), overrides.begin(), overrides.end());
+  return load_config(*file, keys);
 }
 
 }  // namespace trainer

@@ -267,5 +267,19 @@ TEST_F(OfRun, ResultsAndCheckpointsKnowHowRowsWereRead) {
   EXPECT_FALSE(config_of_run(directory_ / "run"));
 }
 
+// Their keys have an effect only beside what the run says.
+TEST_F(OfRun, OverridesAreReadOnTopOfTheRun) {
+  fs::create_directories(directory_ / "run");
+  std::ostringstream text;
+  write_yaml(load_config(std::nullopt, {"objective.name=dpo", "data.eval=rows.jsonl"}), text);
+  write("run/config.yaml", text.str());
+  const auto config = config_of_run(directory_ / "run", {"objective.reference=none", "device=cpu"});
+  ASSERT_TRUE(config);
+  EXPECT_EQ(config->objective.name, "dpo");
+  EXPECT_EQ(config->objective.reference, Reference::none);
+  EXPECT_EQ(config->device, "cpu");
+  EXPECT_THROW(config_of_run(directory_ / "run", {"objective.loss_type=none"}), ConfigError);
+}
+
 }  // namespace
 }  // namespace trainer
