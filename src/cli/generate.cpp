@@ -1,4 +1,5 @@
 // trainer generate MODEL [PROMPT ...] | --input-file FILE | --chat
+#include <cmath>
 #include <memory>
 #include <string>
 
@@ -20,12 +21,21 @@ namespace {
 
 const CLI::Range kCount(1, 1'000'000);
 const CLI::Validator kAboveZero(CLI::PositiveNumber);
+// A NaN is neither below nor above any limit.
+const CLI::Validator kFinite(
+    [](const std::string& text) {
+      double value = 0;
+      return CLI::detail::lexical_cast(text, value) && !std::isfinite(value)
+                 ? text + " is not a finite number"
+                 : "";
+    },
+    "", "finite");
 
 // Adds the options for sampling. `options` and `greedy` must outlive the parsing of the command line.
 void add_choices(CLI::App& command, GenerateOptions& options, bool& greedy) {
   const std::string group = "How tokens are chosen (defaults: the model's generation_config.json)";
   const auto number = [&](const char* name, auto& value, const char* help) {
-    return command.add_option(name, value, help)->type_name("N")->group(group);
+    return command.add_option(name, value, help)->type_name("N")->group(group)->check(kFinite);
   };
   number("--max-new-tokens", options.max_new_tokens,
          "Maximum length of an answer (256 if the file does not say)")

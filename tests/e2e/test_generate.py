@@ -187,6 +187,8 @@ class Generate(EndToEnd):
                                  (["--num-return-sequences", "2"], ["num_return_sequences"]),
                                  (["--temperature", "0", "--sample"], ["--temperature"]),
                                  (["--temperature", "-1"], ["--temperature"]), (["--stop", ""], ["--stop"]),
+                                 (["--temperature", "nan"], ["--temperature", "finite"]), (["--top-p", "nan"], ["--top-p"]),
+                                 (["--num-beams", "2", "--length-penalty", "-inf"], ["--length-penalty"]),
                                  (["--num-beams", "2", "--num-return-sequences", "3"], ["num_return_sequences"])):
             with self.subTest(arguments):
                 self.assert_refused(self.generate(self.model, "Fry onions.", *arguments), 2, *words)
