@@ -288,7 +288,9 @@ Trainer::Begun Trainer::forward(MicroBatch micro, const ForwardContext& context,
   if (answers_) return begin_with_answers(std::move(micro), context, slots);
   if (vectors_) return begin_with_vectors(micro, context, slots);
   LossSum out = model_.loss(micro, context, objective_->options(Pass::training));
-  return {out.loss, seed, out};
+  // The memory test has no pairs to compare: rewards take the same passes.
+  const bool has_rewards = model_.head().scores() != nullptr && out.log_probabilities.defined();
+  return {has_rewards ? out.log_probabilities.sum() : out.loss, seed, out};
 }
 
 MicroBatch Trainer::lay_out(const EffectiveBatch& batch, const std::vector<int64_t>& slots,

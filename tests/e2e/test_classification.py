@@ -212,6 +212,12 @@ class OfAModel:
             self.assertAlmostEqual(a["loss"] / b["loss"], 1, delta=2e-5)
             self.assertAlmostEqual(a["grad_norm"] / b["grad_norm"], 1, delta=1e-3)
 
+    def test_the_memory_test_takes_rewards(self):
+        plain, tested = (self.run_steps(f"rewards_{name}", *self.adapter, f"data.train={self.pairs}", "objective.name=reward",
+                                        f"memory.rehearse={name}", "max_steps=2") for name in ("false", "true"))
+        self.assertIn("memory test: largest batch", (tested / "log.txt").read_text())
+        self.assertEqual(*([row["loss"] for row in rows_of(output)] for output in (plain, tested)))
+
     def test_what_is_refused(self):
         def refused(code, words, *overrides):
             result = self.train(self.preset, self.scratch / "refused", f"data.train={self.train_file}", "data.kind=auto",
