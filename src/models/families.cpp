@@ -70,7 +70,7 @@ struct OtherFamily {
 };
 
 constexpr const char* kExperts = "it is a mixture of experts, and only dense models are supported";
-constexpr const char* kState = "it has Mamba layers, which are not supported";
+constexpr const char* kState = "it has layers with a state (Mamba), which are not supported";
 constexpr const char* kLayerNorm = "its norms are LayerNorm and not RMSNorm, with other blocks";
 
 constexpr std::array kOthers{
