@@ -42,11 +42,11 @@ void add_padding_samples(std::vector<int64_t>& lengths, std::vector<int64_t>& ta
 }
 
 void add_padding_rows(std::vector<int64_t>& rows, int64_t tokens) {
-  const std::vector<int64_t> taken = rows;
+  const size_t taken = rows.size();
   const auto count = static_cast<size_t>(std::min(one_of_few_sizes(std::ssize(rows), kLabelSizes), tokens));
-  auto next = taken.begin();
+  size_t next = 0;
   for (int64_t row = 0; rows.size() < count; row++) {
-    if (next != taken.end() && *next == row) {
+    if (next < taken && rows[next] == row) {
       next++;
     } else {
       rows.push_back(row);

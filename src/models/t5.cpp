@@ -221,9 +221,7 @@ at::Tensor T5::supervised_states(const MicroBatch& batch, const ForwardContext& 
 }
 
 // In the row of many samples nothing has to be moved for one kernel.
-bool T5::packs_on_gpu() const {
-  return attends_in_one_kernel(c10::Device(c10::kCUDA, 0), dtype(), c_.d_kv, c_.max_distance);
-}
+bool T5::packs_on_gpu() const { return packs_by_starts(c10::Device(c10::kCUDA, 0)); }
 
 bool T5::packs_by_starts(at::Device device) const {
   return attends_in_one_kernel(device, dtype(), c_.d_kv, c_.max_distance);

@@ -219,9 +219,10 @@ bool packs_in_one_kernel(at::ScalarType type, int64_t head_dim) {
 at::Tensor packed_attention(const AttentionInputs& in, const Sequences& sequences, int64_t window) {
   TORCH_CHECK(in.q.size(0) == 1 && !in.mask.defined(), "packed attention takes one row and no mask");
   if (target_of(in.q.device()) == c10::kCPU) {
-    const std::vector<int64_t> read =
-        sequences.lengths.empty() ? lengths_of(sequences.starts) : sequences.lengths;
-    return PackedAttention::apply(in.q, in.k, in.v, read, in.scale, window, in.remade);
+    const auto attend = [&](const std::vector<int64_t>& lengths) {
+      return PackedAttention::apply(in.q, in.k, in.v, lengths, in.scale, window, in.remade);
+    };
+    return sequences.lengths.empty() ? attend(lengths_of(sequences.starts)) : attend(sequences.lengths);
   }
   const std::vector<int64_t>& lengths = sequences.lengths;
   const bool one_length =

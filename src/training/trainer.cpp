@@ -263,12 +263,13 @@ TermSums Trainer::run_passes(const EffectiveBatch& batch, const MicroBatchSplit&
   }
   const int64_t count = std::ssize(split.micro_batches);
   const size_t last = last_with_labels(batch, split);
+  const bool few_forms = can_repeat && gains_by_few_forms();
   Progress shown(count > 1 ? "micro-batches" : "one micro-batch", count > 1 ? count : 0);
   for (; at.micro_batch < split.micro_batches.size(); at.micro_batch++) {
     if (count > 1) shown.set(static_cast<int64_t>(at.micro_batch));
     at.stage = "forward";
     const std::vector<int64_t>& slots = split.micro_batches[at.micro_batch];
-    MicroBatch micro = lay_out(batch, slots, can_repeat && gains_by_few_forms());
+    MicroBatch micro = lay_out(batch, slots, few_forms);
     if (micro.supervised_labels.numel() == 0) continue;
     if (repeated) {
       sums.add(repeated_pass(micro, context, seed));
