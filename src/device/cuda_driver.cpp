@@ -16,7 +16,7 @@ namespace {
 
 // Declarations from cuda.h, which need not be installed. The names include the functions' versions.
 constexpr int kNoDevice = 100;
-constexpr int kCapabilityMajor = 75, kCapabilityMinor = 76;
+constexpr int kProcessors = 16, kCapabilityMajor = 75, kCapabilityMinor = 76;
 struct Uuid {
   unsigned char bytes[16];
 };
@@ -60,6 +60,7 @@ CudaDevice ask_device(int device) {
   out.total = static_cast<int64_t>(total);
   call("cuDeviceGetAttribute", &out.major, kCapabilityMajor, device);
   call("cuDeviceGetAttribute", &out.minor, kCapabilityMinor, device);
+  call("cuDeviceGetAttribute", &out.processors, kProcessors, device);
   return out;
 }
 

@@ -26,6 +26,7 @@ struct CudaDevice {
   std::string uuid;  // 36 characters, without GPU- or MIG-
   int64_t total = 0;
   int major = 0, minor = 0;  // compute capability
+  int processors = 0;        // SMs
 };
 
 struct CudaDriver {

@@ -4,9 +4,10 @@
 #include <cstdlib>
 #include <exception>
 #include <map>
+#include <string_view>
 #include <utility>
 
-#include <ATen/ops/record_stream.h>
+#include <ATen/ATen.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -16,12 +17,14 @@
 
 #include "base/dynamic_library.h"
 #include "device/cuda_driver.h"
+#include "device/gpu_speed.h"
 #include "memory/gpu_allocator.h"
 
 namespace trainer {
 namespace {
 
 std::atomic<int> recordings = 0;
+std::atomic<bool> has_failed = false, has_started = false;
 
 constexpr int kOnlyThisThread = 1;  // CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: others may go on with other work
 
@@ -37,12 +40,34 @@ int driver_call(const char* name, Arguments... arguments) {
 
 c10::impl::VirtualGuardImpl gpus() { return c10::impl::VirtualGuardImpl(c10::kCUDA); }
 
-const std::string& graphs_wanted() {
+bool are_graphs(std::string_view wanted) {
   static const std::string value = [] {
     const char* const given = std::getenv("TRAINER_GRAPHS");
     return std::string(given == nullptr ? "" : given);
   }();
-  return value;
+  return value == wanted;
+}
+
+// A pass forward and backward of so many products takes some 0.15 s on an H100, by arithmetic the time of its
+// launches.
+bool takes_as_long_to_launch(c10::Device gpu, double products) {
+  constexpr double clocks = 37e6;  // of products alone
+  return products <= clocks * static_cast<double>(products_per_clock(gpu));
+}
+
+// Two numbers of each tensor, fp64 as int64: of NaN too, equal bits are equal.
+at::Tensor digest_of(const std::vector<at::Tensor>& results, const std::vector<at::Tensor>& changed) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> numbers;
+  for (const auto* tensors : {&results, &changed}) {
+    for (const at::Tensor& tensor : *tensors) {
+      if (!tensor.defined()) continue;
+      const at::Tensor values = tensor.is_floating_point() ? tensor : tensor.to(at::kDouble);
+      numbers.push_back(values.sum(at::kDouble));
+      numbers.push_back(at::linalg_vector_norm(values, 2, {}, false, at::kDouble));
+    }
+  }
+  return at::stack(numbers).view(at::kLong);
 }
 
 // A stream of its own for recordings: work on the default stream cannot be recorded. It is always the same
@@ -113,6 +138,7 @@ class CudaGraph final : public GpuGraph {
   }
 
   void start() const override {
+    has_started = true;
     const int code = driver_call("cuGraphLaunch", ready_, gpus().getStream(device_).native_handle());
     if (code != 0)
       throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, code,
@@ -161,8 +187,9 @@ c10::MempoolId_t new_graph_pool() {
   return {0, pools++};  // as LibTorch numbers those that are asked for
 }
 
-RecordedWork record_work(c10::Device device, const GpuWork& work, c10::MempoolId_t pool) {
-  if (!device.is_cuda()) return recorder_for_cpu()(work);
+namespace {
+
+RecordedWork record_on_gpu(c10::Device device, const GpuWork& work, c10::MempoolId_t pool) {
   const c10::Stream main = gpus().getStream(device), own = recording_stream(device);
   RecordedWork recorded;
   auto graph = std::make_unique<CudaGraph>(device, pool);
@@ -178,20 +205,46 @@ RecordedWork record_work(c10::Device device, const GpuWork& work, c10::MempoolId
   return recorded;
 }
 
-bool records_work(c10::Device device) {
-  if (device.is_cpu()) return static_cast<bool>(recorder_for_cpu());
-  return device.is_cuda() && graphs_wanted() == "on";
+}  // namespace
+
+RecordedWork record_work(c10::Device device, const GpuWork& work, c10::MempoolId_t pool) {
+  RecordedWork recorded = device.is_cuda() ? record_on_gpu(device, work, pool) : recorder_for_cpu()(work);
+  has_failed = has_failed || recorded.graph == nullptr;
+  return recorded;
 }
 
-bool repeats_work(c10::Device device) {
-  return records_work(device) || (device.is_cuda() && graphs_wanted() == "launched");
+void check_graph(RecordedWork& recorded, const GpuWork& work, const Changes& changes) {
+  const at::Tensor launched = digest_of(recorded.now, changes.tensors);
+  changes.undo();
+  recorded.graph->start();
+  if (digest_of(recorded.later, changes.tensors).equal(launched)) return;
+  has_failed = true;
+  changes.undo();
+  recorded = {work(), {}, nullptr, "a graph gives other numbers than the same kernels without it"};
 }
+
+bool records_work(c10::Device device, double products) {
+  if (has_failed) return false;
+  if (device.is_cpu()) return static_cast<bool>(recorder_for_cpu());
+  return device.is_cuda() &&
+         (are_graphs("on") || (are_graphs("") && takes_as_long_to_launch(device, products)));
+}
+
+bool repeats_work(c10::Device device, double products) {
+  if (device.is_cpu()) return static_cast<bool>(recorder_for_cpu());
+  return device.is_cuda() && !are_graphs("off") && takes_as_long_to_launch(device, products);
+}
+
+bool has_started_graphs() { return has_started; }
 
 bool is_recording() { return recordings > 0; }
 
 Recording::Recording() { recordings++; }
 Recording::~Recording() { recordings--; }
 
-void set_recorder_for_cpu(RecorderForTests recorder) { recorder_for_cpu() = std::move(recorder); }
+void set_recorder_for_cpu(RecorderForTests recorder) {
+  recorder_for_cpu() = std::move(recorder);
+  has_failed = false;
+}
 
 }  // namespace trainer

@@ -40,18 +40,35 @@ c10::MempoolId_t new_graph_pool();
 // what others have left, but for tensors that still exist when it is recorded.
 RecordedWork record_work(c10::Device device, const GpuWork& work, c10::MempoolId_t pool = new_graph_pool());
 
+// What work changes where it lies, besides its results, and what puts that back to before the work.
+struct Changes {
+  std::vector<at::Tensor> tensors;
+  std::function<void()> undo;
+};
+
+// Starts a recorded graph once, in place of the run that there was: its results and changes must be that
+// run's. Otherwise `recorded` is one without a graph, with the results of another run. It compares sums and
+// norms of all elements, in fp64.
+void check_graph(RecordedWork& recorded, const GpuWork& work, const Changes& changes);
+
 // Returns whether work is being recorded, in this thread or another. Then nothing may be copied from the
 // host.
 bool is_recording();
 
-// Returns whether work is recorded there: on GPUs, if TRAINER_GRAPHS is `on`, and where tests record.
-bool records_work(c10::Device device);
+// Returns whether work of so many products (weights x tokens that they meet) is recorded there: on a GPU that
+// computes it about as fast as the host launches it, and where tests record. TRAINER_GRAPHS=on records all
+// work, `launched` and `off` none. Once a recording has failed or gave other bits, none is.
+bool records_work(c10::Device device, double products = 0);
 
-// Returns whether work there is laid out so that it repeats: where records_work(), and on GPUs if
-// TRAINER_GRAPHS is `launched`, which computes the same bits without graphs.
-bool repeats_work(c10::Device device);
+// Returns whether work of so many products is laid out so that it repeats: as records_work(), but also with
+// TRAINER_GRAPHS=launched, after a failure, and not if the launches are a small part of it.
+bool repeats_work(c10::Device device, double products);
 
-// Sets what record_work() does for CPU tensors from now on; {}: nothing is recorded there.
+// Returns whether this process has started a graph.
+bool has_started_graphs();
+
+// Sets what record_work() does for CPU tensors from now on, as if nothing had failed; {}: nothing is recorded
+// there.
 using RecorderForTests = std::function<RecordedWork(const GpuWork& work)>;
 void set_recorder_for_cpu(RecorderForTests recorder);
 

@@ -36,7 +36,7 @@ class DecoderGeneration : public Generation {
     const auto step = [this, lengths = rows_.lengths()](const at::Tensor& last) {
       return step_of(last, lengths);
     };
-    return is_repeated() ? repeated_.run(rows_.form(), tokens, step) : step(tokens);
+    return is_repeated() ? repeated_.run(rows_.form(), tokens, rows_.table(), step) : step(tokens);
   }
 
   void select(const std::vector<int64_t>& rows) override {

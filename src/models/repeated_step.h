@@ -20,14 +20,14 @@ class RepeatedStep {
   using Form = std::vector<int64_t>;
 
   // Runs a step. Where several in a row had one form, the next is recorded, and those after it only start the
-  // graph; they must be the same but for the tokens and what lies on the device. The result is valid until
-  // the next call.
-  at::Tensor run(const Form& form, const at::Tensor& tokens, const Step& step);
+  // graph; they must be the same but for the tokens and what lies on the device. `table`: what a step
+  // changes, besides the keys and values that it writes. The result is valid until the next call.
+  at::Tensor run(const Form& form, const at::Tensor& tokens, const at::Tensor& table, const Step& step);
 
  private:
   Form form_;
   int64_t steps_ = 0;  // of this form
-  bool fails_ = false;
+  bool checked_ = false;
   at::Tensor tokens_, logits_;  // of the graph
   std::unique_ptr<GpuGraph> graph_;
 };

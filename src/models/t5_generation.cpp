@@ -42,7 +42,7 @@ class T5Generation : public Generation {
     if (model_.around_block) return step(tokens);
     RepeatedStep::Form form = rows_.form();
     std::ranges::copy(source_rows_.form(), std::back_inserter(form));
-    return repeated_.run(form, tokens, step);
+    return repeated_.run(form, tokens, rows_.table(), step);
   }
 
   void select(const std::vector<int64_t>& rows) override {

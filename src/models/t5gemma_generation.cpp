@@ -45,7 +45,7 @@ class T5GemmaGeneration : public Generation {
     rows_.count_up();
     const auto step = [this](const at::Tensor& last) { return step_of(last); };
     const bool fixed = model_.decoder_.has_fixed_frequencies() && !model_.around_block;
-    return fixed ? repeated_.run(form(), tokens, step) : step(tokens);
+    return fixed ? repeated_.run(form(), tokens, rows_.table(), step) : step(tokens);
   }
 
   void select(const std::vector<int64_t>& rows) override {

@@ -45,7 +45,8 @@ std::map<std::string, std::string> computes_with(c10::Device device) {
     all[concat("environment ", name)] = value == nullptr ? "none" : value;
   }
   // Earlier checkpoints do not have them: they were not there, as in most runs.
-  for (const char* name : {"TRAINER_FP8_PRODUCTS", "TRAINER_RECURRENT_KERNELS", "TRAINER_CUDNN_ATTENTION"}) {
+  for (const char* name :
+       {"TRAINER_FP8_PRODUCTS", "TRAINER_RECURRENT_KERNELS", "TRAINER_CUDNN_ATTENTION", "TRAINER_GRAPHS"}) {
     if (const char* value = std::getenv(name)) all[concat("environment ", name)] = value;
   }
   if (device.is_cuda()) {

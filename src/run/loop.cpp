@@ -18,6 +18,7 @@
 #include "base/progress.h"
 #include "base/text.h"
 #include "config/go_on.h"
+#include "memory/gpu_graph.h"
 #include "run/save_result.h"
 #include "run/saved_splits.h"
 
@@ -357,9 +358,9 @@ std::string Loop::device_fault_message(const std::string& error) {
   checkpoints_.wait();
   return concat("the GPU reported an error and cannot be used further, so the state of step ",
                 progress_.position.step, " is lost. ", checkpoints_.last_text(),
-                " If it happens again, CUDA_LAUNCH_BLOCKING=1 "
-                "in the environment says where. The error: ",
-                first_line(error));
+                " If it happens again, CUDA_LAUNCH_BLOCKING=1 in the environment says where",
+                has_started_graphs() ? ", and TRAINER_GRAPHS=launched does without CUDA graphs" : "",
+                ". The error: ", first_line(error));
 }
 
 }  // namespace trainer

@@ -16,7 +16,6 @@
 #include "trainer/training/worst_batch.h"
 
 #include "device/target_device.h"
-#include "memory/gpu_graph.h"
 #include "memory/meta_memory.h"
 #include "memory/offload.h"
 #include "objectives/objective.h"
@@ -144,7 +143,7 @@ constexpr double kPcieRate = 25e9, kDiskRate = 2e9;
 // The sizes of the plan's step.
 struct PlannedStep {
   int64_t num_blocks, sample_tokens, micro_batches;
-  bool quantised = false;
+  bool quantised = false, records_passes = false;
 };
 
 // Returns the bytes that a step moves if the plan's step moved `planned`. The optimizer's state is read and
@@ -236,7 +235,7 @@ PlannedStep run_step(const Config& asked, const std::filesystem::path& path, con
   const auto micro_batches = std::ssize(trainer.step(batch).cuts);
   run_evaluation(config, *model, target.lengths);
   return {model->num_blocks(), token_count(batch.samples[0], model->encoder_decoder()), micro_batches,
-          has_quantised_weights(*model)};
+          has_quantised_weights(*model), trainer.records_passes()};
 }
 
 }  // namespace
@@ -254,9 +253,7 @@ MemoryPlan plan_memory(const Config& config, const std::filesystem::path& model,
   const int64_t moved = offload_use().moved;
   const PlannedStep step = run_step(config, model, target, optimizer);
   const std::vector<MetaEvent> events = with_sums_in_place(recorder.events());
-  const bool graphs =
-      records_work(c10::Device(target.device)) && target.ranks == 1 && !config.memory.offload.any();
-  MemoryPlan plan = graphs ? at_peak_with_graphs(events) : at_peak(events, /*offloaded=*/false);
+  MemoryPlan plan = step.records_passes ? at_peak_with_graphs(events) : at_peak(events, /*offloaded=*/false);
   plan.offloaded = offloaded_at_peak(events, offload_use().moved - moved, step, config, target);
   plan.offload = config.memory.offload;
   plan.reserve = reserve_of(plan, target);

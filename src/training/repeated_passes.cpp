@@ -50,6 +50,13 @@ void add_form(RepeatedPasses::Form& form, const MicroBatch& micro) {
   }
 }
 
+std::vector<at::Tensor> defined_of(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> defined;
+  std::ranges::copy_if(tensors, std::back_inserter(defined),
+                       [](const at::Tensor& tensor) { return tensor.defined(); });
+  return defined;
+}
+
 std::vector<at::Tensor> tensors_of(const LossSum& out) {
   return {out.loss.detach(), out.correct, out.z_loss, out.divergence, out.log_probabilities};
 }
@@ -64,11 +71,9 @@ RepeatedPasses::RepeatedPasses(Gradients& gradients, at::Device device)
     : gradients_(gradients), device_(device), pool_(new_graph_pool()) {}
 
 void RepeatedPasses::begin() {
+  begins_ = true;
   if (sums_.empty()) return;
-  std::vector<at::Tensor> defined;
-  std::ranges::copy_if(sums_, std::back_inserter(defined),
-                       [](const at::Tensor& sum) { return sum.defined(); });
-  at::_foreach_zero_(defined);
+  at::_foreach_zero_(defined_of(sums_));
   gradients_.set(sums_);
 }
 
@@ -89,6 +94,7 @@ bool RepeatedPasses::stop() {
 
 LossSum RepeatedPasses::run(const MicroBatch& micro, const at::Tensor& seed, Form form, const Pass& pass) {
   if (stopped_) return pass(micro, seed);
+  const bool begins = std::exchange(begins_, false);
   add_form(form, micro);
   if (known_.size() >= kMostKnown) std::erase_if(known_, [](const auto& one) { return !one.second.graph; });
   Known& known = known_[std::move(form)];
@@ -102,7 +108,7 @@ LossSum RepeatedPasses::run(const MicroBatch& micro, const at::Tensor& seed, For
     return known.out;
   }
   const bool often = known.passes++ >= kPassesBefore && graphs_ < kMostGraphs;
-  if (often && !sums_.empty()) return record(known, micro, seed, pass);
+  if (often && !sums_.empty() && (begins || checked_)) return record(known, micro, seed, pass);
   const LossSum out = pass(micro, seed);
   if (often) sums_ = gradients_.sums();
   return out;
@@ -119,12 +125,18 @@ LossSum RepeatedPasses::record(Known& known, const MicroBatch& micro, const at::
   known.micro = micro;
   for_each_tensor(known.micro, [](at::Tensor& tensor) { tensor = tensor.clone(); });
   known.seed = seed.clone();
-  RecordedWork recorded = record_work(
-      device_, [pass, own = known.micro, own_seed = known.seed] { return tensors_of(pass(own, own_seed)); },
-      pool_);
-  const LossSum out = loss_of(recorded.now);
+  const GpuWork work = [pass, own = known.micro, own_seed = known.seed] {
+    return tensors_of(pass(own, own_seed));
+  };
+  RecordedWork recorded = record_work(device_, work, pool_);
   if (recorded.problem.empty() && !adds_to_sums())
     recorded.problem = "not all passes have gradients of the same weights";
+  if (recorded.problem.empty() && !checked_) {
+    const std::vector<at::Tensor> sums = defined_of(sums_);
+    check_graph(recorded, work, {sums, [&] { at::_foreach_zero_(sums); }});
+  }
+  checked_ = true;
+  const LossSum out = loss_of(recorded.now);
   if (!recorded.problem.empty()) {
     log::info(concat("the passes of steps are not recorded as CUDA graphs: ", recorded.problem));
     stopped_ = true;

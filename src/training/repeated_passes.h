@@ -29,6 +29,7 @@ class RepeatedPasses {
   void begin();
   // Runs a pass. Where passes of one form, on micro-batches of one form, have come several times, the next is
   // recorded, and those after it only start the graph. A pass may not depend on anything else on the host.
+  // The first graph is checked, so it is recorded where a step begins and the sums are zeros.
   // The result is valid until the next call. What the graph holds counts as used memory.
   LossSum run(const MicroBatch& micro, const at::Tensor& seed, Form form, const Pass& pass);
   // Frees the graphs, as before other work that needs the memory. Gradients that there are stay.
@@ -55,7 +56,7 @@ class RepeatedPasses {
   size_t graphs_ = 0;
   // All graphs add to these, from the first recording on. They begin a step with zeros.
   std::vector<at::Tensor> sums_;
-  bool stopped_ = false;
+  bool begins_ = false, checked_ = false, stopped_ = false;
 };
 
 }  // namespace trainer

@@ -241,7 +241,8 @@ TermSums Trainer::run_passes(const EffectiveBatch& batch, const MicroBatchSplit&
   context.recompute_blocks = split.recomputed_blocks;
   context.light = split.recomputed_blocks > 0 || config_.memory.gradient_checkpointing.is_light();
   context.widen_once = split.widen_once;
-  const bool can_repeat = this->can_repeat(context), repeated = can_repeat && records_work(device_);
+  const bool can_repeat = this->can_repeat(context),
+             repeated = can_repeat && !device_.is_meta() && records_passes();
   if (repeated) {  // their adapters are packed by each pass: those of an update lie elsewhere in the next one
     repeated_->begin();
   } else {

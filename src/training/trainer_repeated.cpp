@@ -16,20 +16,27 @@ bool Trainer::can_repeat(const ForwardContext& context) const {
          !placement_->lends_weights();
 }
 
-// Returns whether packed rows are padded to few forms, so that passes repeat: where a GPU computes a full
-// micro-batch in about the time that the host launches it in. Elsewhere the padding would cost more than the
-// launches. The answer is the same for all steps of a run.
+bool Trainer::records_passes() const {
+  return ranks_.alone() && !config_.memory.offload.any() && records_work(target(), products_of_a_pass());
+}
+
+// Returns whether packed rows are padded to few forms, so that passes repeat. Where the launches are a small
+// part of a pass, the padding would cost more than they do. The answer is the same for all steps of a run.
 bool Trainer::gains_by_few_forms() const {
-  if (!config_.data.packs() || !repeats_work(c10::Device(target_of(device_))) ||
-      !model_.packs_by_starts(device_))
-    return false;
-  constexpr double most = 1e13;                      // weights x tokens: some 0.15 s on an H100
+  return config_.data.packs() && repeats_work(target(), products_of_a_pass()) &&
+         model_.packs_by_starts(device_);
+}
+
+// Of a full micro-batch, forward.
+double Trainer::products_of_a_pass() const {
   const bool two_stacks = model_.encoder_decoder();  // a token goes through one
   const int64_t length = two_stacks ? (config_.data.max_source_length + config_.max_target_length()) / 2
                                     : config_.data.max_length;
-  const auto tokens = static_cast<double>(config_.training.batch_size * length);
-  return static_cast<double>(multiplied_weights_) * tokens <= most;
+  return static_cast<double>(multiplied_weights_) * static_cast<double>(config_.training.batch_size * length);
 }
+
+// The device, or in a memory plan a device like that which it is for.
+at::Device Trainer::target() const { return device_.is_meta() ? at::Device(target_of(device_)) : device_; }
 
 LossSum Trainer::repeated_pass(const MicroBatch& micro, const ForwardContext& context,
                                const at::Tensor& seed) {

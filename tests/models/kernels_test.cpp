@@ -133,6 +133,9 @@ TEST_P(GenerationOnAnEmulatedGpu, GivesTheAnswersOfTheCpuInStepsThatDependOnTheD
     EXPECT_EQ(answers_of(*golden.model, config), expected);
     EXPECT_GT(files_used(operators.gpu.take_used(), "cached_attention.cu"), 0);
     EXPECT_EQ(RepeatedOnTheCpu::starts > 0, !follows_lengths);
+    const RepeatingOnTheCpu wrong(/*wrong=*/true);
+    EXPECT_EQ(answers_of(*golden.model, config), expected);
+    EXPECT_EQ(RepeatedOnTheCpu::starts, follows_lengths ? 0 : 1);
   }
 }
 

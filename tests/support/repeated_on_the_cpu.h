@@ -26,6 +26,8 @@ class RepeatedOnTheCpu : public GpuGraph {
     return recorded;
   }
   void start() const override {
+    starts++;
+    if (is_wrong) return;
     const Recording recording;
     std::vector<std::string> calls;
     const std::vector<at::Tensor> results = logged(work_, calls);
@@ -33,9 +35,9 @@ class RepeatedOnTheCpu : public GpuGraph {
       if (results[i].defined() && !results[i].is_same(later_[i])) later_[i].copy_(results[i]);
     const auto [ours, recorded] = std::ranges::mismatch(calls, calls_);
     EXPECT_EQ(ours == calls.end() ? "" : *ours, recorded == calls_.end() ? "" : *recorded);
-    starts++;
   }
   static inline int64_t starts = 0;
+  static inline bool is_wrong = false;  // starts do nothing, so what they should change stays as it was
 
  private:
   static std::vector<at::Tensor> logged(const GpuWork& work, std::vector<std::string>& calls) {
@@ -52,8 +54,9 @@ class RepeatedOnTheCpu : public GpuGraph {
 
 // While it lives, work on the CPU is recorded so.
 struct RepeatingOnTheCpu {
-  RepeatingOnTheCpu() {
+  explicit RepeatingOnTheCpu(bool wrong = false) {
     RepeatedOnTheCpu::starts = 0;
+    RepeatedOnTheCpu::is_wrong = wrong;
     set_recorder_for_cpu(RepeatedOnTheCpu::record);
   }
   ~RepeatingOnTheCpu() { set_recorder_for_cpu({}); }

@@ -92,6 +92,13 @@ TEST_P(RepeatedPassesOnAnEmulatedGpu, GiveTheBitsOfLaunchedOnes) {
   EXPECT_GT(RepeatedOnTheCpu::starts, 12);
 }
 
+TEST_P(RepeatedPassesOnAnEmulatedGpu, AreLaunchedAgainWhereTheFirstGraphGivesOtherGradients) {
+  const Steps launched = twelve_steps(GetParam(), kTwoForms);
+  const RepeatingOnTheCpu repeating(/*wrong=*/true);
+  expect_same_bits(twelve_steps(GetParam(), kTwoForms), launched);
+  EXPECT_EQ(RepeatedOnTheCpu::starts, 1);
+}
+
 // The graphs' memory is what is missing then, so the micro-batches stay as they are.
 TEST_P(RepeatedPassesOnAnEmulatedGpu, AreLaunchedAgainWhereMemoryDoesNotSuffice) {
   const Steps launched = twelve_steps(GetParam(), kTwoForms);

@@ -119,6 +119,9 @@ class Trainer {
     optimizer_->restore(std::move(saved), where);
   }
   const std::vector<TrainedParameter>& parameters() const { return parameters_; }
+  // Returns whether passes that repeat are recorded as CUDA graphs; on meta: whether the planned run records
+  // them.
+  bool records_passes() const;
 
  private:
   OomRecoveryOptions recovery_options(const std::string& stage);
@@ -140,6 +143,8 @@ class Trainer {
   // Passes that repeat: src/training/trainer_repeated.cpp.
   bool can_repeat(const ForwardContext& context) const;
   bool gains_by_few_forms() const;
+  double products_of_a_pass() const;
+  at::Device target() const;
   LossSum repeated_pass(const MicroBatch& micro, const ForwardContext& context, const at::Tensor& seed);
   // Objectives of answers: src/training/trainer_answers.cpp.
   Begun begin_with_answers(MicroBatch micro, const ForwardContext& context,

@@ -6,7 +6,7 @@ from ..models import sentence
 from ..stage import Stage
 
 SHAPE = "qwen3-8b"
-GRAPHS = {"launched": None, "as a graph": {"TRAINER_GRAPHS": "on"}}
+GRAPHS = {"launched": {"TRAINER_GRAPHS": "off"}, "as a graph": {"TRAINER_GRAPHS": "on"}}
 
 
 def answer(check, name, prompts, tokens, extra):
