@@ -16,6 +16,7 @@
 
 #include "device/target_device.h"
 #include "memory/gpu_graph.h"
+#include "nn/cudnn_backward_plan.h"
 #include "nn/ordered_cudnn_attention.h"
 #include "nn/planned_attention.h"
 
@@ -50,8 +51,7 @@ bool is_frequent(const at::Tensor& q) {
   return true;
 }
 
-// TRAINER_CUDNN_ATTENTION: `off` leaves all to FlashAttention, `backward` gives cuDNN the backward pass in a
-// fixed order, too.
+// TRAINER_CUDNN_ATTENTION: `off` leaves all to FlashAttention, `forward` the backward pass in a fixed order.
 bool cudnn_attention_is(std::string_view value) {
   static const std::string said = [] {
     const char* const variable = std::getenv("TRAINER_CUDNN_ATTENTION");
@@ -66,7 +66,15 @@ bool suits_cudnn(const at::Tensor& q, const std::optional<at::Tensor>& mask) {
          !cudnn_attention_is("off");
 }
 
-bool is_on_hopper(const at::Tensor& q) { return q.is_cuda() && compute_major(q.device()) == 9; }
+bool is_hopper(c10::Device gpu) { return compute_major(gpu) == 9; }
+
+bool may_use_cudnn_backward() { return !cudnn_attention_is("forward") && has_backward_plans(); }
+
+// The GPU of a plan is like the first here; it may not be here at all.
+bool plans_cudnn_backward(const Qkv& in) {
+  return target_of(in.q.device()) == c10::kCUDA && is_hopper(c10::Device(c10::kCUDA, 0)) &&
+         may_use_cudnn_backward() && sizes_suit_cudnn_backward(in);
+}
 
 // LibTorch's operator; on meta, what it would be on the target.
 at::Tensor fused(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -75,19 +83,17 @@ at::Tensor fused(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
   const Qkv heads{q, k, v};
   const bool ordered_cudnn = !free_order && causal && suits_cudnn(q, mask);
   if (q.is_meta()) {
-    // The GPU of a plan need not be here: as if it were a Hopper, where that is asked for.
-    if (ordered_cudnn && cudnn_attention_is("backward") && target_of(q.device()) == c10::kCUDA &&
-        sizes_suit_cudnn_backward(heads))
+    if (ordered_cudnn && plans_cudnn_backward(heads))
       return causal_attention(heads, scale, planned_cudnn_alone());
     return planned_attention(q, k, v, mask, causal, scale, grouped);
   }
-  if (is_on_hopper(q)) {
+  if (q.is_cuda() && is_hopper(q.device())) {
     if (free_order && suits_cudnn(q, mask) && is_frequent(q)) {
       return std::get<0>(at::_scaled_dot_product_cudnn_attention(
           q, k, v, {}, /*compute_log_sumexp=*/true, 0.0, causal, /*return_debug_mask=*/false, scale));
     }
     if (ordered_cudnn && uses_ordered_cudnn(heads, scale)) {
-      const bool all = cudnn_attention_is("backward") && torch::autograd::compute_requires_grad(q, k, v) &&
+      const bool all = may_use_cudnn_backward() && torch::autograd::compute_requires_grad(q, k, v) &&
                        uses_cudnn_backward(heads, scale);
       return causal_attention(heads, scale, all ? cudnn_alone() : cudnn_then_flash());
     }

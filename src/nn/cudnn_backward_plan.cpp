@@ -37,16 +37,17 @@ void check(cudnnStatus_t status, const char* what) {
     throw std::runtime_error(std::string("cuDNN: ") + what + ": " + fe::detail::get_error_string(status));
 }
 
+// Otherwise the frontend takes the first of libcudart.so.12 and .13 that the loader finds. Set when the
+// library is loaded: later other threads may read the environment.
+[[maybe_unused]] const int cudart_is_named =
+    ::setenv("CUDNN_FRONTEND_CUDART_LIB_NAME",
+             ("libcudart.so." + std::to_string(CUDART_VERSION / 1000)).c_str(), /*overwrite=*/0);
+
 // Returns whether this process has loaded libcudnn, which is then used. It is not loaded here.
 bool has_found_cudnn() {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
-  if (fe::cudnn_dlhandle == nullptr) {
-    fe::cudnn_dlhandle = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_NOLOAD);
-    // Otherwise the frontend takes the first of libcudart.so.12 and .13 that the loader finds.
-    const std::string cudart = "libcudart.so." + std::to_string(CUDART_VERSION / 1000);
-    ::setenv("CUDNN_FRONTEND_CUDART_LIB_NAME", cudart.c_str(), /*overwrite=*/0);
-  }
+  if (fe::cudnn_dlhandle == nullptr) fe::cudnn_dlhandle = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_NOLOAD);
   return fe::cudnn_dlhandle != nullptr;
 }
 
@@ -144,6 +145,8 @@ class PlanOfFrontend final : public BackwardPlan {
 
 }  // namespace
 
+bool has_backward_plans() { return true; }
+
 std::string why_no_backward_plans() { return has_found_cudnn() ? "" : "libcudnn.so.9 is not loaded"; }
 
 std::unique_ptr<BackwardPlan> make_backward_plan(const BackwardSizes& sizes, int gpu) {
@@ -172,6 +175,8 @@ namespace {
 constexpr auto kLeftOut = "this program was built without the headers of cudnn-frontend";
 
 }  // namespace
+
+bool has_backward_plans() { return false; }
 
 std::string why_no_backward_plans() { return kLeftOut; }
 

@@ -36,6 +36,9 @@ class BackwardPlan {
   virtual void run(const BackwardMemory& at, void* stream) const = 0;
 };
 
+// Returns whether the program was built with cudnn-frontend.
+bool has_backward_plans();
+
 // Returns why there are no plans: built without the headers, or no libcudnn is loaded; "" if there can be.
 std::string why_no_backward_plans();
 

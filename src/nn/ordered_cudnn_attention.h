@@ -1,7 +1,7 @@
 // Causal attention on Hopper where gradients are summed in a fixed order: cuDNN's forward pass, which takes
-// half of FlashAttention's time, and FlashAttention's backward pass, or cuDNN's own (nn/
-// cudnn_ordered_backward.h) where that is asked for. No card has run either pair yet: before its first use it
-// is compared with FlashAttention alone.
+// half of FlashAttention's time, and cuDNN's own backward pass (nn/cudnn_ordered_backward.h), or where that
+// does not suit FlashAttention's. No card has run either pair yet: before its first use it is compared with
+// FlashAttention alone.
 #pragma once
 
 #include <functional>

@@ -182,14 +182,12 @@ TEST(CudnnOrderedBackward, APlanCountsTheWorkspaceOfOneSample) {
   }
 }
 
-bool is_left_out() { return why_no_backward_plans().find("built without") != std::string::npos; }
-
 // Called here whatever TRAINER_CUDNN_ATTENTION says.
 TEST(CudnnOrderedBackward, OnAGpuItIsFlashAttentions) {
   const std::string why = test::why_no_gpu(kernel_file("rms_norm"), "Element=float kWidth=1");
   if (!why.empty()) GTEST_SKIP() << why;
   const c10::Device gpu(c10::kCUDA, 0);
-  if (compute_major(gpu) != 9 || is_left_out()) return;  // on others it is not used
+  if (compute_major(gpu) != 9 || !has_backward_plans()) return;  // on others it is not used
   const auto bf16 = at::TensorOptions(at::kBFloat16).device(gpu);
   for (const auto& [head_dim, group] : {std::pair(64, 1), {64, 7}, {96, 2}, {128, 4}}) {
     EXPECT_EQ(difference(cudnn_alone(), flash_alone(), head_dim, group, bf16), "") << head_dim << group;
@@ -201,7 +199,7 @@ TEST(CudnnOrderedBackward, OnAGpuItHasTheSameBitsInABatchAndInAGraph) {
   const std::string why = test::why_no_gpu(kernel_file("rms_norm"), "Element=float kWidth=1");
   if (!why.empty()) GTEST_SKIP() << why;
   const c10::Device gpu(c10::kCUDA, 0);
-  if (compute_major(gpu) != 9 || is_left_out()) return;
+  if (compute_major(gpu) != 9 || !has_backward_plans()) return;
   Random random(4);
   const auto heads = [&](int64_t count) {
     return test::on_gpu(random.normal({3, 1024, count, 128}, at::kBFloat16)).transpose(1, 2);
@@ -291,7 +289,7 @@ constexpr auto kH100 = R"({"deviceVer": 900, "driverVer": 13000, "deviceName": "
 TEST(CudnnOrderedBackwardDeathTest, CudnnHasPlansForAnH100) {
   const auto cudnn = std::filesystem::path(TORCH_DIR).parent_path() / "nvidia/cudnn/lib/libcudnn.so.9";
   if (!std::filesystem::exists(cudnn)) GTEST_SKIP() << "this torch has no cuDNN";
-  if (is_left_out()) GTEST_SKIP() << why_no_backward_plans();
+  if (!has_backward_plans()) GTEST_SKIP() << why_no_backward_plans();
   GTEST_FLAG_SET(death_test_style, "threadsafe");  // in a new process, where no other driver is loaded
   EXPECT_EXIT(plan_for_an_h100(cudnn), testing::ExitedWithCode(0), "more than counted");
 }
