@@ -10,11 +10,9 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
-#include "trainer/base/log.h"
 #include "trainer/base/strings.h"
-#include "trainer/memory/oom.h"
 
-#include "base/text.h"
+#include "memory/asked_once.h"
 #include "nn/cudnn_backward_plan.h"
 #include "nn/cudnn_ordered_backward.h"
 
@@ -75,7 +73,7 @@ std::pair<Qkv, at::Tensor> random_case(int64_t length, int64_t head_dim, int64_t
 }
 
 // Keys of AskedOnce.
-constexpr auto kNumbersOfAKind = "device, head size, heads in a group",
+constexpr auto kInstead = "FlashAttention", kNumbersOfAKind = "device, head size, heads in a group",
                kNumbersOfAShape = "device, samples, heads, groups, length, head size, strides of q, k and v";
 
 std::vector<int64_t> kind_of(const Qkv& in) {
@@ -170,27 +168,11 @@ std::string change_when_repeated(const AttentionKernels& kernels, int64_t head_d
   return "";
 }
 
-bool AskedOnce::works(const std::vector<int64_t>& key, const std::function<std::string()>& fault) {
-  const std::lock_guard lock(mutex_);
-  if (const auto found = known_.find(key); found != known_.end()) return found->second;
-  std::string why;
-  try {
-    why = fault();
-  } catch (const std::exception& error) {
-    if (is_oom(error) || is_device_fault(error)) throw;
-    why = first_line(error.what());
-  }
-  const std::string what = concat(what_, " (", numbers_, " ", shape_string(key), ")");
-  why.empty() ? log::debug(what + " works")
-              : log::warning(concat("FlashAttention is used instead of ", what, ": ", why));
-  return known_[key] = why.empty();
-}
-
 // Of each kind of heads it asks whether results agree, and of each shape whether cuDNN takes it. Neither
 // depends on what the run did before.
 bool uses_ordered_cudnn(const Qkv& in, double scale) {
   constexpr auto what = "cuDNN's forward pass of attention";
-  static AskedOnce kinds(what, kNumbersOfAKind), shapes(what, kNumbersOfAShape);
+  static AskedOnce kinds(what, kNumbersOfAKind, kInstead), shapes(what, kNumbersOfAShape, kInstead);
   if (in.q.size(2) != in.k.size(2) || !comes_in_few_lengths(in.q.size(2))) return false;
   const int64_t head_dim = in.q.size(3), group = in.q.size(1) / in.k.size(1);
   return kinds.works(kind_of(in), [&] {
@@ -210,7 +192,7 @@ bool sizes_suit_cudnn_backward(const Qkv& in) {
 
 bool uses_cudnn_backward(const Qkv& in, double scale) {
   constexpr auto what = "cuDNN's backward pass of attention";
-  static AskedOnce kinds(what, kNumbersOfAKind), shapes(what, kNumbersOfAShape);
+  static AskedOnce kinds(what, kNumbersOfAKind, kInstead), shapes(what, kNumbersOfAShape, kInstead);
   const int64_t head_dim = in.q.size(3), group = in.q.size(1) / in.k.size(1);
   const at::TensorOptions options = in.q.options().requires_grad(false);
   return sizes_suit_cudnn_backward(in) && kinds.works(kind_of(in), [&] {

@@ -4,9 +4,6 @@
 // FlashAttention alone.
 #pragma once
 
-#include <functional>
-#include <map>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -68,22 +65,6 @@ std::string difference(const AttentionKernels& ours, const AttentionKernels& the
 // Returns which gradient of random heads changes when it is computed again; empty: none.
 std::string change_when_repeated(const AttentionKernels& kernels, int64_t head_dim, int64_t group,
                                  const at::TensorOptions& options);
-
-// Asks once about each key, and remembers. Safe to call from several threads.
-class AskedOnce {
- public:
-  // For the warning: what is asked about, and what the numbers of a key are.
-  AskedOnce(const char* what, const char* numbers) : what_(what), numbers_(numbers) {}
-
-  // `fault` returns what is wrong, empty if nothing, or throws it. Running out of memory and a fault of the
-  // device are thrown on: the answer is open.
-  bool works(const std::vector<int64_t>& key, const std::function<std::string()>& fault);
-
- private:
-  const char *what_, *numbers_;
-  std::mutex mutex_;
-  std::map<std::vector<int64_t>, bool> known_;
-};
 
 // Returns whether cudnn_then_flash() is used for these heads on a GPU where cuDNN may attend.
 bool uses_ordered_cudnn(const Qkv& in, double scale);

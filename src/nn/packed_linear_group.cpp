@@ -51,6 +51,12 @@ Weight weight_of(const Settings& settings, const variable_list& parameters, size
   return source.defined() ? source : Weight(parameters[i * kEach + kWeight]);
 }
 
+std::vector<Weight> weights_of(const Settings& settings, const variable_list& parameters) {
+  std::vector<Weight> all;
+  for (size_t i = 0; i < settings.layers.size(); i++) all.push_back(weight_of(settings, parameters, i));
+  return all;
+}
+
 std::pair<variable_list, variable_list> adapters_of(const variable_list& parameters, size_t layers) {
   variable_list a, b;
   for (size_t i = 0; i < layers; i++) {
@@ -106,10 +112,8 @@ struct PackedLinearGroup : torch::autograd::Function<PackedLinearGroup> {
     const at::Tensor together = all_weights(*settings, list, x.scalar_type());
     if (together.defined()) at::Tensor(all).addmm_(x, plain_transposed(together));
     variable_list out;
-    for (size_t i = 0; i < layers; i++) {
-      at::Tensor y = out.emplace_back(packed.outputs_of(all, i));
-      if (!together.defined()) add_times_transposed(y, x, weight_of(*settings, list, i));
-    }
+    for (size_t i = 0; i < layers; i++) out.push_back(packed.outputs_of(all, i));
+    if (!together.defined()) add_times_transposed(out, x, weights_of(*settings, list));
     for (size_t i = 0; i < layers; i++) {
       const int64_t bias = settings->layers[i].bias;
       if (bias >= 0) out[i].add_(list[static_cast<size_t>(bias)]);
@@ -173,12 +177,13 @@ struct PackedLinearGroup : torch::autograd::Function<PackedLinearGroup> {
       for (size_t i = 0; i < grads.size(); i++) {
         if (grads[i].defined() && packed.has(i)) through_b(i, grads[i], packed, g_low, together.defined());
       }
+      const bool by_codes = through_codes(together);
       if (settings.drops()) {
         through_a_with_dropout(packed, g_low, grads);
       } else {
         through_a(packed, g_low);
       }
-      through_weights(grads, together);
+      if (!by_codes) through_weights(grads, together);
       add_to_sums();
       if (ctx->needs_input_grad(0)) out[0] = gx;
       return std::move(out);
@@ -196,6 +201,14 @@ struct PackedLinearGroup : torch::autograd::Function<PackedLinearGroup> {
       }
       add_together(sums, gradients);
       for (size_t i = 0; i < kEach * settings.layers.size(); i++) out[i + 2] = at::Tensor();
+    }
+
+    // One product of codes, where that is how weights are multiplied. It cannot be added to a sum that is
+    // there, as A's can, so it comes first.
+    bool through_codes(const at::Tensor& together) {
+      if (together.defined() && ctx->needs_input_grad(0))
+        gx = times_all(together, weights_of(settings, parameters));
+      return gx.defined();
     }
 
     void through_weights(const variable_list& grads, const at::Tensor& together) {
@@ -235,7 +248,8 @@ struct PackedLinearGroup : torch::autograd::Function<PackedLinearGroup> {
       if (ctx->needs_input_grad(0)) times_into(gx, g_low, packed.a);
     }
 
-    // gx begins here, so that not all of x's size exist at once: gx, a product and what dropout leaves of it.
+    // gx begins here or before, so that not all of x's size exist at once: gx, a product and what dropout
+    // leaves of it.
     void through_a_with_dropout(const PackedAdapters& packed, const at::Tensor& g_low,
                                 const variable_list& grads) {
       const at::Tensor x = input();

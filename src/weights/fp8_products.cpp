@@ -1,78 +1,115 @@
 #include "weights/fp8_products.h"
 
+#include <algorithm>
 #include <cstdlib>
+#include <string>
 #include <string_view>
 
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/grad_mode.h>
+
+#include "trainer/base/strings.h"
 
 #include "device/cuda_driver.h"
+#include "device/target_device.h"
+#include "memory/asked_once.h"
 #include "weights/fp8_weight.h"
 
 namespace trainer {
 namespace {
 
 constexpr int64_t kMultiple = 16;  // of cuBLASLt and CUTLASS
-constexpr float kSmallestRow = 1e-12f;
 
-bool wanted() {
-  static const bool on = [] {
+bool on_the_cpu = false;
+
+bool products_are(std::string_view wanted) {
+  static const std::string said = [] {
     const char* const value = std::getenv("TRAINER_FP8_PRODUCTS");
-    return value != nullptr && std::string_view(value) == "on";
+    return std::string(value == nullptr ? "" : value);
   }();
-  return on;
+  return said == wanted;
 }
 
 bool has_fp8_units(c10::Device device) {
   const auto& known = cuda_driver().devices;
-  const auto index = static_cast<size_t>(device.index());
+  const auto index = static_cast<size_t>(std::max<int>(device.index(), 0));
   if (index >= known.size()) return false;
   return known[index].major > 8 || (known[index].major == 8 && known[index].minor == 9);
 }
 
-// fp32 [rows, 1]: of each row of the weight.
-at::Tensor scales_of_rows(const Fp8Tensor& w) { return w.scales.view({-1, 1}).expand({w.rows(), 1}); }
+at::Tensor as_fp8(const at::Tensor& codes) { return codes.view(at::kFloat8_e4m3fn); }
 
-at::Tensor codes_of(const Fp8Tensor& w) {
-  return w.codes.view(at::kFloat8_e4m3fn).view({w.rows(), w.columns()});
+// fp32 [rows]: of each row of the weight.
+at::Tensor scales_of_rows(const Fp8Tensor& w) { return w.scales.view({-1}).expand({w.rows()}); }
+
+// x y^T of two matrices in FP8. fp32 sums of a GPU's units have some bits less than on the CPU: a step that
+// does not would be slower, and e4m3 rounds far more.
+at::Tensor multiply(const Fp8Rows& x, const Fp8Rows& y) {
+  const int64_t rows = x.codes.size(0), columns = y.codes.size(0);
+  if (x.codes.is_meta()) return at::empty({rows, columns}, x.codes.options().dtype(at::kBFloat16));
+  const at::Tensor of_x = x.scales.view({rows, 1}), of_y = y.scales.view({1, columns});
+  if (x.codes.is_cuda()) {
+    return at::_scaled_mm(as_fp8(x.codes), as_fp8(y.codes).t(), of_x, of_y, /*bias=*/{}, /*scale_result=*/{},
+                          at::kBFloat16, /*use_fast_accum=*/true);
+  }
+  const at::Tensor sums = as_fp8(x.codes).to(at::kFloat).mm(as_fp8(y.codes).to(at::kFloat).t());
+  return sums.mul_(of_x).mul_(of_y).to(at::kBFloat16);
 }
 
-// x y^T of two matrices in FP8, in `type`.
-at::Tensor multiply(const Fp8Rows& x, const Fp8Rows& y, at::ScalarType type) {
-  if (x.codes.is_cuda()) {
-    return at::_scaled_mm(x.codes, y.codes.t(), x.scales, y.scales.t().contiguous(), /*bias=*/{},
-                          /*scale_result=*/{}, at::kBFloat16)
-        .to(type);
-  }
-  const at::Tensor sums = x.codes.to(at::kFloat).mm(y.codes.to(at::kFloat).t());
-  return sums.mul_(x.scales).mul_(y.scales.t()).to(type);
+// Returns by how much a product on this GPU differs from the same codes in fp64; "" if by no more than bf16
+// explains.
+std::string fault_of_products(c10::Device gpu) {
+  const at::NoGradGuard no_grad;
+  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(31);
+  const auto factor = [&](int64_t rows) {
+    const at::Tensor sizes = at::logspace(-2, 2, rows).unsqueeze(1);
+    return fp8_rows((at::randn({rows, 512}, generator, at::kFloat) * sizes).to(gpu, at::kBFloat16));
+  };
+  const Fp8Rows x = factor(80), y = factor(256);
+  const auto exact = [](const Fp8Rows& rows) {
+    return as_fp8(rows.codes).to(at::kFloat).to(at::kDouble) * rows.scales.to(at::kDouble).unsqueeze(1);
+  };
+  const at::Tensor expected = exact(x).mm(exact(y).t());
+  const double off = (multiply(x, y).to(at::kDouble) - expected).norm().div(expected.norm()).item<double>();
+  return off <= 1e-2 ? "" : concat("the result differs by ", off);
+}
+
+bool multiplies_fp8(c10::Device device) {
+  if (device.is_cpu()) return on_the_cpu || products_are("on");
+  if (products_are("off") || target_of(device) != c10::kCUDA || !has_fp8_units(device)) return false;
+  static AskedOnce gpus("products in FP8", "device", "Widening weights to bf16");
+  return device.is_meta() || gpus.works({device.index()}, [&] { return fault_of_products(device); });
 }
 
 }  // namespace
 
-Fp8Rows fp8_rows(const at::Tensor& x) {
-  const at::Tensor wide = x.to(at::kFloat);
-  const at::Tensor scales = wide.abs().amax(1, /*keepdim=*/true).clamp_min_(kSmallestRow).div_(kLargestFp8);
-  return {wide.div(scales).clamp_(-kLargestFp8, kLargestFp8).to(at::kFloat8_e4m3fn), scales};
-}
-
 const Fp8Tensor* multiplied_in_fp8(const at::Tensor& x, const Weight& w) {
-  if (!x.is_cuda() || !wanted()) return nullptr;
+  if (x.scalar_type() != at::kBFloat16) return nullptr;
   const auto* const fp8 = dynamic_cast<const Fp8Weight*>(w.source());
   if (fp8 == nullptr || fp8->tensor().block_columns() != fp8->tensor().columns()) return nullptr;
   const Fp8Tensor& tensor = fp8->tensor();
   const bool by_row = tensor.block_rows() == 1 || tensor.block_rows() == tensor.rows();
   const bool fits = tensor.rows() % kMultiple == 0 && tensor.columns() % kMultiple == 0;
-  return by_row && fits && has_fp8_units(x.device()) ? &tensor : nullptr;
+  return by_row && fits && multiplies_fp8(x.device()) ? &tensor : nullptr;
 }
 
-at::Tensor fp8_times_transposed(const at::Tensor& x, const Fp8Tensor& w) {
-  return multiply(fp8_rows(x), {codes_of(w), scales_of_rows(w)}, x.scalar_type());
+at::Tensor fp8_times_transposed(const Fp8Rows& x, const Fp8Tensor& w) {
+  return multiply(x, {w.codes.view({w.rows(), w.columns()}), scales_of_rows(w).contiguous()});
 }
 
-at::Tensor fp8_times(const at::Tensor& x, const Fp8Tensor& w) {
-  const at::Tensor scaled = x.to(at::kFloat) * scales_of_rows(w).t();
-  const at::Tensor ones = at::ones({w.columns(), 1}, w.scales.options());
-  return multiply(fp8_rows(scaled), {codes_of(w).t().contiguous(), ones}, x.scalar_type());
+at::Tensor fp8_times(const at::Tensor& x, const std::vector<const Fp8Tensor*>& weights) {
+  std::vector<at::Tensor> codes, scales;
+  for (const Fp8Tensor* const w : weights) {
+    codes.push_back(w->codes);
+    scales.push_back(scales_of_rows(*w));
+  }
+  const int64_t columns = weights.front()->columns();
+  const Fp8Rows scaled = fp8_rows(x, scales.size() == 1 ? scales[0].contiguous() : at::cat(scales));
+  return multiply(scaled, {transposed_codes(codes, columns), at::ones({columns}, scales[0].options())});
 }
+
+Fp8ProductsOnTheCpu::Fp8ProductsOnTheCpu() { on_the_cpu = true; }
+Fp8ProductsOnTheCpu::~Fp8ProductsOnTheCpu() { on_the_cpu = false; }
 
 }  // namespace trainer

@@ -1,37 +1,40 @@
-// Products with a weight in FP8 by its codes, without widening it. GPUs from compute capability 8.9 on (Ada,
-// Hopper, Blackwell) multiply e4m3 about twice as fast as bf16. It rounds more than a widened product does:
-// the other factor, activations or gradients, is in e4m3 as well, with a scale a row.
+// Products with weights in FP8 by their codes, without widening them. GPUs from compute capability 8.9 on
+// (Ada, Hopper, Blackwell) multiply e4m3 about twice as fast as bf16. It rounds more than a widened product
+// does: the other factor, activations or gradients, is in e4m3 as well, with a scale a row. No card has run
+// it yet: before its first use it is compared with the same codes multiplied in fp64.
 #pragma once
+
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include "trainer/weights/weight.h"
 
-#include "ops/fp8.h"
+#include "ops/fp8_rows.h"
 
 namespace trainer {
 
-// A matrix in e4m3 whose rows have a scale each: a value is its code's times the scale.
-struct Fp8Rows {
-  at::Tensor codes;   // float8_e4m3fn [rows, columns]
-  at::Tensor scales;  // fp32 [rows, 1]
-};
-
-// Quantises x, fp32 or bf16, as Fp8Quantiser does a weight, on any device: the scale is the row's largest
-// magnitude / 448, and a code is value / scale, rounded to the nearest, ties to even.
-Fp8Rows fp8_rows(const at::Tensor& x);
-
-// Returns the weight if products of x with it are computed so, else null: x is on such a GPU, the weight is
-// in FP8 with a scale a row or one in all, its sizes are multiples of 16, and TRAINER_FP8_PRODUCTS is `on`.
-// Without that it is widened, because no product of this kind has been run on a card yet.
+// Returns the weight if products of x with it are computed so, else null: x is in bf16 on such a GPU, the
+// weight is in FP8 with a scale a row or one in all, and its sizes are multiples of 16. In a memory plan the
+// GPU is the first of this machine. With TRAINER_FP8_PRODUCTS=off none is; with `on` also those of a CPU are,
+// which has no units for them, to see what they do to a model.
 const Fp8Tensor* multiplied_in_fp8(const at::Tensor& x, const Weight& w);
 
-// x w^T in x's type, for x [n, columns of w]. On a GPU one call of LibTorch's _scaled_mm; on the CPU the same
-// codes multiplied in fp32, in which their products are exact.
-at::Tensor fp8_times_transposed(const at::Tensor& x, const Fp8Tensor& w);
+// x w^T in bf16, for x [n, columns of w]: one call of LibTorch's _scaled_mm. On the CPU the same codes are
+// multiplied in fp32, in which their products are exact.
+at::Tensor fp8_times_transposed(const Fp8Rows& x, const Fp8Tensor& w);
 
-// x w in x's type, for x [n, rows of w]. The scales of w lie along the sum, so x takes them up before it is
-// quantised, and w's codes are transposed for this product.
-at::Tensor fp8_times(const at::Tensor& x, const Fp8Tensor& w);
+// x [w; w'; ...] in bf16, for x [n, all rows of the weights]. The weights' scales lie along the sum, so x
+// takes them up before it is quantised, and the codes are transposed for this product.
+at::Tensor fp8_times(const at::Tensor& x, const std::vector<const Fp8Tensor*>& weights);
+
+// While one lives, products of CPU tensors are computed so, in tests.
+class Fp8ProductsOnTheCpu {
+ public:
+  Fp8ProductsOnTheCpu();
+  ~Fp8ProductsOnTheCpu();
+  Fp8ProductsOnTheCpu(const Fp8ProductsOnTheCpu&) = delete;
+  Fp8ProductsOnTheCpu& operator=(const Fp8ProductsOnTheCpu&) = delete;
+};
 
 }  // namespace trainer

@@ -1,5 +1,7 @@
 #include "weights/weight_products.h"
 
+#include <optional>
+
 #include <ATen/ATen.h>
 
 #include "ops/matmul.h"
@@ -23,6 +25,7 @@ bool is_narrower(const Weight& w, const at::Tensor& x, at::ScalarType type) {
 }  // namespace
 
 at::Tensor times_transposed(const at::Tensor& x, const Weight& w, at::ScalarType type) {
+  if (const Fp8Tensor* const fp8 = multiplied_in_fp8(x, w)) return fp8_times_transposed(fp8_rows(x), *fp8);
   if (!w.is_tensor()) return times_transposed(x, rows_of(w, x, type));
   return times_transposed(x, is_narrower(w, x, type) ? w.tensor() : w.materialize(type));
 }
@@ -36,19 +39,34 @@ at::Tensor times(const at::Tensor& x, const Weight& w, at::ScalarType type) {
 void times_into(at::Tensor& sum, const at::Tensor& x, const Weight& w, at::ScalarType type) {
   if (w.is_tensor()) return times_into(sum, x, w.materialize(type));
   if (const Fp8Tensor* const fp8 = multiplied_in_fp8(x, w)) {
-    const at::Tensor product = fp8_times(x, *fp8);
+    const at::Tensor product = fp8_times(x, {fp8});
     sum = sum.defined() ? sum.add_(product) : product;
     return;
   }
   times_into(sum, x, rows_of(w, x, type));
 }
 
-void add_times_transposed(const at::Tensor& sum, const at::Tensor& x, const Weight& w) {
-  if (const Fp8Tensor* const fp8 = multiplied_in_fp8(x, w)) {
-    sum.add_(fp8_times_transposed(x, *fp8));
-  } else {
-    sum.addmm_(x, w.materialize(x.scalar_type()).t());
+void add_times_transposed(std::span<const at::Tensor> sums, const at::Tensor& x,
+                          const std::vector<Weight>& weights) {
+  std::optional<Fp8Rows> quantised;  // once for all
+  for (size_t i = 0; i < sums.size(); i++) {
+    const Weight& w = weights[i];
+    if (const Fp8Tensor* const fp8 = multiplied_in_fp8(x, w)) {
+      if (!quantised) quantised = fp8_rows(x);
+      sums[i].add_(fp8_times_transposed(*quantised, *fp8));
+    } else {
+      sums[i].addmm_(x, w.materialize(x.scalar_type()).t());
+    }
   }
+}
+
+at::Tensor times_all(const at::Tensor& x, const std::vector<Weight>& weights) {
+  std::vector<const Fp8Tensor*> codes;
+  for (const Weight& w : weights) {
+    codes.push_back(multiplied_in_fp8(x, w));
+    if (codes.back() == nullptr) return {};
+  }
+  return fp8_times(x, codes);
 }
 
 }  // namespace trainer

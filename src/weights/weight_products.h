@@ -1,6 +1,9 @@
 // Products of activations with a Weight, in whatever form it is kept.
 #pragma once
 
+#include <span>
+#include <vector>
+
 #include <ATen/core/Tensor.h>
 
 #include "trainer/weights/weight.h"
@@ -13,7 +16,11 @@ namespace trainer {
 at::Tensor times_transposed(const at::Tensor& x, const Weight& w, at::ScalarType type);  // x w^T
 at::Tensor times(const at::Tensor& x, const Weight& w, at::ScalarType type);             // x w
 void times_into(at::Tensor& sum, const at::Tensor& x, const Weight& w, at::ScalarType type);
-// sum += x w^T, for a sum that is there, on a GPU.
-void add_times_transposed(const at::Tensor& sum, const at::Tensor& x, const Weight& w);
+// Each sum += x w^T with its weight, for sums that are there, on a GPU.
+void add_times_transposed(std::span<const at::Tensor> sums, const at::Tensor& x,
+                          const std::vector<Weight>& weights);
+// x [w; w'; ...] for x [n, all rows of the weights], by one product of their codes (weights/fp8_products.h);
+// undefined where they are not multiplied so.
+at::Tensor times_all(const at::Tensor& x, const std::vector<Weight>& weights);
 
 }  // namespace trainer

@@ -15,6 +15,7 @@
 
 #include "trainer/base/log.h"
 
+#include "memory/asked_once.h"
 #include "nn/checkpoint.h"
 #include "nn/remade_heads.h"
 #include "support/reference.h"
@@ -226,7 +227,7 @@ class AskedOnceOfKernels : public testing::Test {
     });
   }
 
-  AskedOnce asked_{"cuDNN's forward pass of attention", "device, head size"};
+  AskedOnce asked_{"cuDNN's forward pass of attention", "device, head size", "FlashAttention"};
   std::vector<std::string> lines_;
   int calls_ = 0;
 };
