@@ -48,6 +48,13 @@ void WeightPlacement::find_in_format(const Architecture& architecture, const Loa
   if (!stored && !options.quantise) return;
   stored_ = stored.has_value();
   format_ = stored ? stored->format : &weight_format(options.quantise->format);
+  if (stored && options.quantise && options.quantise->format != format_->name().name) {
+    throw ConfigError(
+        concat("model.quantize: ", options.quantise->format, ": the model's weights are stored in ",
+               format_->name().title,
+               " (quantization_config) and stay so; leave model.quantize out, or quantise the copy "
+               "that trainer export MODEL OUT writes"));
+  }
   if (options.train_all) {
     throw ConfigError(
         concat("model.quantize: ",

@@ -37,6 +37,16 @@ void warn_of_small_model(Model& model, const WeightFormatName& format) {
              "allows it, train without quantisation, and compare the evaluation (docs/quantization.md)"));
 }
 
+// An adapter has learnt beside the errors of its base's weights.
+void warn_of_other_weights(const std::string& adapter, const WeightFormatName* now) {
+  const auto before = quantisation_in_training(adapter);
+  if (!before || (now != nullptr && now->name == before->format)) return;
+  const WeightFormatName& format = weight_format(before->format).name();
+  log::warning(concat("lora.adapter: ", adapter, " was trained on ", format.title,
+                      " weights, and goes on with ", now != nullptr ? now->title : "unquantised",
+                      " ones; model.quantize=", format.name, " keeps those that it has learnt on"));
+}
+
 // An adapter that is trained further may bring a tokenizer with more tokens than its base model's.
 std::filesystem::path tokenizer_directory(const Config& config) {
   if (config.lora && !config.lora->adapter.empty()) {
@@ -195,6 +205,8 @@ Prepared prepare_model(const Config& config, const Tokenizer& tokenizer, at::Dev
     const std::string said = weight_format(report.format->name).said_on(device);
     if (!said.empty()) log::info(said);
   }
+  if (config.lora && !config.lora->adapter.empty())
+    warn_of_other_weights(config.lora->adapter, report.format);
   if (!report.ignored.empty()) log::info("weights: ignored as superfluous: " + join_some(report.ignored));
   log::debug("no KV cache is made in training, whatever use_cache in config.json says");
   out.artefacts.base = config.model.path;

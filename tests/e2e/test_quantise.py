@@ -47,6 +47,13 @@ class Quantised(EndToEnd):
         result = self.run_with(self.output, "model.quantize=none", f"max_steps={STEPS + 1}")
         self.assert_refused(result, 4, "model.quantize: nf4 there, none here")
 
+    def test_an_adapter_that_goes_on_with_other_weights_is_told_so(self):
+        for format, goes_on in (("none", "unquantised"), ("fp8", "FP8"), ("nf4", None)):
+            result = self.run_with(self.scratch / f"on_{format}", f"model.quantize={format}", f"lora.adapter={self.output}", "max_steps=1")
+            self.assert_done(result)
+            said = f"was trained on NF4 weights, and goes on with {goes_on} ones; model.quantize=nf4 keeps"
+            self.assertEqual(result.stderr.count(said), 0 if goes_on is None else 1, result.stderr)
+
     def test_recomputed_blocks_give_the_same_bits(self):
         output = self.scratch / "recomputed"
         self.assert_done(self.run_with(output, "memory.gradient_checkpointing=true"))

@@ -185,6 +185,19 @@ TEST(LoadFp8, FullFineTuningIsRefusedWithWhatToDo) {
   EXPECT_TRUE(contains(stored, "trainer export MODEL OUT")) << stored;
 }
 
+// They would keep the format of the file, and take twice the memory that was asked for.
+TEST(LoadFp8, AnotherFormatThanTheStoredOneIsRefusedWithWhatToDo) {
+  const fs::path stored = golden_directory("llama_fp8") / "block";
+  const Quantisation in_nf4{.format = "nf4"};
+  const std::string message = error_message<ConfigError>([&] {
+    load_model(stored, {at::kCPU, at::kFloat, false, in_nf4});
+  });
+  EXPECT_TRUE(contains(message, "model.quantize: nf4: the model's weights are stored in FP8")) << message;
+  EXPECT_TRUE(contains(message, "trainer export MODEL OUT")) << message;
+  EXPECT_EQ(error_message<ConfigError>([&] { model_on_meta(stored, at::kFloat, false, in_nf4); }), message);
+  EXPECT_NO_THROW(load_model(stored, {at::kCPU, at::kFloat, false, kInFp8}));
+}
+
 // Beside what stays there is at most one weight in fp32.
 TEST(LoadFp8, TheModelIsNeverInMemoryTwice) {
   const fs::path directory = golden_directory("llama_nf4") / "model";
