@@ -1,5 +1,6 @@
 #include "cli/open_core.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <dlfcn.h>
 #include <filesystem>
@@ -178,6 +179,31 @@ void set_environment(int64_t num_threads, const MemoryConfig& memory) {
   set_allocator(memory);
 }
 
+// Switches of the program itself. Read where they are used, a value that none of them knows would be none.
+struct Switch {
+  const char* name;
+  std::vector<std::string> values;
+};
+
+const std::vector<Switch>& switches() {
+  static const std::vector<Switch> all{{"TRAINER_GRAPHS", {"on", "off", "launched"}},
+                                       {"TRAINER_CUDNN_ATTENTION", {"off", "backward"}},
+                                       {"TRAINER_FP8_PRODUCTS", {"on", "off"}},
+                                       {"TRAINER_RECURRENT_KERNELS", {"on", "off"}},
+                                       {"TRAINER_BF16_SUMS", {"on", "off"}}};
+  return all;
+}
+
+void refuse_unknown_switches() {
+  for (const Switch& one : switches()) {
+    const char* const value = std::getenv(one.name);
+    if (value == nullptr || *value == '\0' || std::ranges::find(one.values, value) != one.values.end())
+      continue;
+    throw ConfigError(concat("environment variable ", one.name, "=", value, ": must be ",
+                             join(one.values, " or "), ", or not be set"));
+  }
+}
+
 struct Place {
   fs::path library;
   std::optional<fs::path> prefix;  // the folder that it is installed in
@@ -249,6 +275,7 @@ void* open_library() {
 }  // namespace
 
 void run_in_library(const char* command, void* options, int64_t num_threads, const MemoryConfig& memory) {
+  refuse_unknown_switches();
   set_environment(num_threads, memory);
   void* library = open_library();
   is_open = true;

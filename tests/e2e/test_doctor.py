@@ -102,6 +102,16 @@ class Doctor(EndToEnd):
         self.assertEqual(found["environment"]["verdict"], "warning")
         self.assertIn("CUBLAS_WORKSPACE_CONFIG", found["environment"]["text"])
 
+    def test_a_switch_of_the_program_with_a_value_that_means_nothing_is_refused(self):
+        known = {"TRAINER_GRAPHS": "launched", "TRAINER_CUDNN_ATTENTION": "backward", "TRAINER_FP8_PRODUCTS": "on",
+                 "TRAINER_RECURRENT_KERNELS": "off", "TRAINER_BF16_SUMS": "on"}
+        found, _ = self.doctor(**known)
+        for name, value in known.items():
+            self.assertIn(f"{name}={value}", found["environment"]["text"])
+            result = subprocess.run([TRAINER, "doctor"], text=True, capture_output=True, timeout=300, env=dict(os.environ, **{name: "yes"}), cwd=ROOT)
+            self.assert_refused(result, 2, f"environment variable {name}=yes: must be ", value)
+        self.doctor(TRAINER_GRAPHS="")
+
     @unittest.skipUnless(FAKE_NVIDIA.exists(), "only in a build folder")
     def test_gpus_are_listed_with_who_uses_them(self):
         result = subprocess.run([TRAINER, "doctor", "--json", "gpu.min_gpu_memory_mb=5000"], text=True,
