@@ -174,8 +174,10 @@ std::set<std::string> linear_layers(const std::filesystem::path& model) {
 
 std::set<std::string> quantised_weights(const std::filesystem::path& model,
                                         const Quantisation& quantisation) {
+  auto shapes = quantised_shapes(model, std::nullopt);
+  if (shapes.empty()) shapes = quantised_shapes(model, quantisation);
   std::set<std::string> names;
-  for (const auto& [name, shape] : quantised_shapes(model, quantisation)) names.insert(name);
+  for (const auto& [name, shape] : shapes) names.insert(name);
   return names;
 }
 

@@ -65,9 +65,10 @@ MergeSources for_model(const ExportRequest& request, const fs::path& source) {
                              request.base.empty() ? "--dequantized" : "--base"));
   }
   if (const std::string format = stored_in(source); !format.empty()) {
-    if (request.quantise)
+    if (request.quantise && title_of(*request.quantise) == format)
       throw ConfigError(concat(source.string(), ": is stored in ", format, " already; leave out --quantize"));
-    log::info(concat(source.string(), ": is stored in ", format, "; its weights are written dequantised"));
+    log::info(concat(source.string(), ": is stored in ", format, "; its weights are ",
+                     request.quantise ? "quantised again" : "written dequantised"));
   }
   MergeSources out;
   out.merged = {source};

@@ -52,8 +52,9 @@ void WeightPlacement::find_in_format(const Architecture& architecture, const Loa
     throw ConfigError(
         concat("model.quantize: ", options.quantise->format, ": the model's weights are stored in ",
                format_->name().title,
-               " (quantization_config) and stay so; leave model.quantize out, or quantise the copy "
-               "that trainer export MODEL OUT writes"));
+               " (quantization_config) and stay so; leave model.quantize out, or train the model "
+               "that trainer export MODEL OUT --quantize ",
+               options.quantise->format, " writes"));
   }
   if (options.train_all) {
     throw ConfigError(

@@ -175,6 +175,34 @@ TEST_P(ExportStoredFp8, WithoutQuantizeTheWeightsAreDequantised) {
                        "is stored in FP8 already; leave out --quantize"));
 }
 
+// Of a model, and of an adapter on it: what is quantised is the values that its codes stand for.
+TEST_P(ExportStoredFp8, ItIsQuantisedAgainInAnotherFormat) {
+  const TemporaryDirectory directory;
+  const fs::path stored = golden_directory("llama_fp8") / GetParam(), dense = directory / "dense";
+  ExportRequest dequantised{stored, dense};
+  dequantised.dtype = Dtype::f32;
+  export_model(dequantised);
+  const auto export_nf4 = [&](const fs::path& base, const std::string& name, bool with_adapter) {
+    fs::path from = base;
+    if (with_adapter) {
+      from = directory / (name + "_adapter");
+      fs::create_directories(from);
+      AdapterConfig config = read_adapter_config(golden_directory("llama_fp8") / "adapter");
+      config.base_model_name_or_path = base;
+      write_adapter_config(from, config);
+      fs::copy_file(golden_directory("llama_fp8") / "adapter" / "adapter_model.safetensors",
+                    from / "adapter_model.safetensors");
+    }
+    ExportRequest request{from, directory / (name + (with_adapter ? "_merged" : "_model"))};
+    request.dtype = Dtype::f32;
+    request.quantise = Quantisation{.format = "nf4"};
+    EXPECT_TRUE(contains(export_model(request).check, "7 weights in NF4"));
+    return values_in(*load_model(request.out, {}));
+  };
+  for (const bool with_adapter : {false, true})
+    expect_same_values(export_nf4(stored, "stored", with_adapter), export_nf4(dense, "dense", with_adapter));
+}
+
 // Weights that the adapter does not change keep their codes if compressed-tensors can say how they are
 // scaled.
 TEST_P(ExportStoredFp8, AnAdapterIsMergedAndQuantisedByRows) {

@@ -193,7 +193,7 @@ TEST(LoadFp8, AnotherFormatThanTheStoredOneIsRefusedWithWhatToDo) {
     load_model(stored, {at::kCPU, at::kFloat, false, in_nf4});
   });
   EXPECT_TRUE(contains(message, "model.quantize: nf4: the model's weights are stored in FP8")) << message;
-  EXPECT_TRUE(contains(message, "trainer export MODEL OUT")) << message;
+  EXPECT_TRUE(contains(message, "trainer export MODEL OUT --quantize nf4")) << message;
   EXPECT_EQ(error_message<ConfigError>([&] { model_on_meta(stored, at::kFloat, false, in_nf4); }), message);
   EXPECT_NO_THROW(load_model(stored, {at::kCPU, at::kFloat, false, kInFp8}));
 }
