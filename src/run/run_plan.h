@@ -55,8 +55,8 @@ RunPlan plan_run(const Config& config, const PlanTarget& target, c10::Device dev
 void check_room(const RunPlan& run, c10::Device device, int64_t on_this_machine = 1);
 
 inline constexpr char kModelDidNotFit[] =
-    "The model did not fit. What helps: a larger memory.limit, if the device has it; lora: {}; model.dtype: "
-    "bf16; another device.";
+    "The model did not fit. What helps: a larger memory.limit, if the device has it; lora: {} and "
+    "model.quantize: nf4, in place of training all weights; model.dtype: bf16; another device.";
 // In place of it, above the measures of the plan.
 inline constexpr char kModelNeedsMore[] =
     "The model did not fit. A larger memory.limit helps, if the device has it, or another device.";
