@@ -258,10 +258,14 @@ void print_table(const Planned& planned, std::ostream& out) {
 }
 
 // "Chosen to fit into 24 GB: the usual batch_size 8 without recompute needs 45.1 GB."
-std::string why_chosen(const FilledPlan& filled, int64_t most) {
+std::string why_chosen(const FilledPlan& filled, int64_t planned, int64_t most) {
   if (!filled.gave_way) return "";
-  return concat(most > 0 ? concat("Chosen to fit into ", bytes_string(most)) : "The least that it needs",
-                ": batch_size ", int64_t{TrainingConfig{}.batch_size}, " without recompute, the usual, ",
+  const std::string chosen = most == 0 ? "The least that it needs"
+                             : planned <= most
+                                 ? concat("Chosen to fit into ", bytes_string(most))
+                                 : concat("The least that it needs, more than ", bytes_string(most));
+  return concat(chosen, ": batch_size ", int64_t{TrainingConfig{}.batch_size},
+                " without recompute, the usual, ",
                 filled.usual > 0 ? concat("takes ", bytes_string(filled.usual)) : "does not fit",
                 most > 0 ? "" : ". For a GPU of yours: memory.limit=24GB, or --gpus 24GB", "\n");
 }
@@ -295,7 +299,7 @@ void run_plan(const PlanOptions& options) {
   Config planned_config = config;
   if (solved) planned_config = planner.with(*solved);
   widen_once_if_it_fits(planned_config, plan, model, target, most);
-  const Planned planned{options, model, target, limit, plan, plans, why_chosen(filled, most)};
+  const Planned planned{options, model, target, limit, plan, plans, why_chosen(filled, plan.total(), most)};
   std::ostringstream text;  // printed when all is known: it may go to the terminal that shows the progress
   (options.json ? print_json : print_table)(planned, text);
   const std::vector<Saving> advised =

@@ -257,7 +257,12 @@ FilledPlan fill_defaults(const Config& config, const std::filesystem::path& mode
   Planner giving_way(open, model, target, after_plan);
   const auto choice = most > 0 ? giving_way.cheapest(most, /*whatever=*/false) : std::nullopt;
   if (choice) return {giving_way.with(*choice), choice->plan, true, needed};
-  if (asks_for_choice) return {usual, std::nullopt};
+  if (asks_for_choice) {
+    if (most == 0) return {usual, std::nullopt};
+    if (batch) open.training.batch_size = 1;
+    if (blocks) open.memory.gradient_checkpointing = true;
+    return {open, std::nullopt, true, needed};
+  }
   const PlanChoice& smallest = giving_way.as_configured();
   return {giving_way.with(smallest), smallest.plan, true, needed};
 }

@@ -314,6 +314,12 @@ class Plan(EndToEnd):
         settings = advice[1].strip().split("  ")[0].split()
         self.assert_done(trainer("plan", "--config", ROOT / "configs/qwen3_0_6b_lora_8gb.yaml", "memory.limit=6GB",
                                  "memory.gradient_checkpointing=false", *settings))
+        for numbers in (("training.batch_size=fit", "memory.gradient_checkpointing=fit"),
+                        ("training.batch_size=auto", "memory.gradient_checkpointing=fit"),
+                        ("training.batch_size=fit", "memory.gradient_checkpointing=auto")):
+            least = trainer("plan", "--config", ROOT / "configs/qwen3_0_6b_lora_8gb.yaml", "memory.limit=700MB", *numbers)
+            self.assertIn("batch_size 1, 28 of 28 layers", least.stdout)
+            self.assertIn("The least that it needs, more than 700.0 MB:", least.stdout)
         hopeless = trainer("plan", "--config", ROOT / "configs/qwen3_0_6b_lora_8gb.yaml", "memory.limit=700MB")
         self.assert_refused(hopeless, 5, "more than memory.limit allows")
         self.assertNotIn("What makes it fit", hopeless.stderr)

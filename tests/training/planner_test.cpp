@@ -146,6 +146,29 @@ TEST(FilledDefaults, GiveWayWhereTheyWouldNotFit) {
   EXPECT_EQ(yaml(filled(named, 1).config), yaml(named));
 }
 
+// What is `fit` gives way to the smallest beside what is `auto`, so that the smallest plan is shown.
+TEST(FilledDefaults, AreTheSmallestBesideAnAutoThatDoesNotFit) {
+  const test::TemporaryDirectory directory;
+  write_model(directory.path());
+  Config smallest;
+  smallest.training.batch_size = 1;
+  smallest.training.effective_batch_size = 8;
+  smallest.memory.gradient_checkpointing = true;
+  const int64_t least = Planner(smallest, directory.path(), {}).as_configured().plan.total();
+  Config blocks_open, batch_open;
+  blocks_open.memory.gradient_checkpointing = Recompute::automatic();
+  batch_open.training.batch_size = CountOrAuto::automatic();
+  batch_open.training.effective_batch_size = 8;
+  for (const Config& given : {blocks_open, batch_open}) {
+    const FilledPlan filled = fill_defaults(given, directory.path(), {}, least - 1);
+    EXPECT_TRUE(filled.gave_way);
+    EXPECT_EQ(filled.config.effective_batch_size(), 8);
+    EXPECT_EQ(Planner(filled.config, directory.path(), {}).as_configured().plan.total(), least);
+  }
+  // Without a limit the usual numbers stay.
+  EXPECT_EQ(int64_t{fill_defaults(blocks_open, directory.path(), {}, 0).config.training.batch_size}, 8);
+}
+
 TEST(Planner, DividesAStepAmongRanks) {
   const test::TemporaryDirectory directory;
   write_model(directory.path());
