@@ -9,6 +9,19 @@
 #include "ops/gated_norm.h"
 
 namespace trainer {
+namespace {
+
+// On the CPU, LibTorch computes the last numbers of a tensor, which fill no vector, by other functions than
+// the rest, and they round otherwise. In fp64 nearly nothing of that is left when the result is rounded, so a
+// token's numbers do not depend on how many stand beside it.
+template <class Function>
+at::Tensor alike_for_all(const at::Tensor& x, Function function) {
+  if (runs_on_gpu(x.device())) return function(x);
+  return function(x.to(at::kDouble)).to(x.scalar_type());
+}
+
+}  // namespace
+
 GatedDeltaNet::GatedDeltaNet(const DecoderConfig& c)
     : shape_(c.delta),
       in_proj_qkv_(c.hidden_size, shape_.columns(), false),
@@ -38,8 +51,10 @@ at::Tensor GatedDeltaNet::forward(const LayerInput& x, const DecoderPass& pass, 
   const at::Tensor rate = a_log_.as(at::kFloat).exp(), bias = dt_bias_.as(at::kFloat);
   DeltaInputs in;
   in.qkv = rows_of(projected[0]);
-  in.decay = -(rate * at::softplus(rows_of(projected[3]).to(at::kFloat) + bias));
-  in.beta = rows_of(projected[2]).sigmoid().to(at::kFloat);
+  in.decay = -(rate * alike_for_all(rows_of(projected[3]).to(at::kFloat) + bias,
+                                    [](const at::Tensor& x) { return at::softplus(x); }));
+  in.beta =
+      alike_for_all(rows_of(projected[2]), [](const at::Tensor& x) { return x.sigmoid(); }).to(at::kFloat);
   const at::Tensor mixed = recur(in, x.x.size(0), pass, cache);
   if (runs_on_gpu(x.x.device())) {
     const at::Tensor gated = gated_norm(mixed.view_as(projected[1]), projected[1],
