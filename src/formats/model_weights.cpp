@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <set>
 #include <string>
+#include <type_traits>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -117,6 +119,29 @@ void add_file(ModelWeights& weights, const fs::path& path) {
   weights.files.push_back(std::move(file));
 }
 
+bool has_begin(const std::map<std::string, TensorView>& tensors, const std::string& begin) {
+  const auto found = tensors.lower_bound(begin);
+  return found != tensors.end() && found->first.starts_with(begin);
+}
+
+// Transformers saves the body of a decoder alone (AutoModel) without "model.", which it has beside a head.
+void name_bare_body(ModelWeights& weights) {
+  const bool bare = weights.tensors.contains("embed_tokens.weight") &&
+                    has_begin(weights.tensors, "layers.") && !has_begin(weights.tensors, "model.");
+  if (!bare) return;
+  const auto rename = [](auto& by_name) {
+    std::remove_reference_t<decltype(by_name)> renamed;
+    for (auto& [name, value] : by_name) {
+      const bool is_beside =
+          name.starts_with("lm_head.") || name.starts_with("score.") || name.starts_with("mtp.");
+      renamed[is_beside ? name : concat("model.", name)] = std::move(value);
+    }
+    by_name = std::move(renamed);
+  };
+  rename(weights.tensors);
+  rename(weights.file_of);
+}
+
 void add_shards(ModelWeights& weights, const fs::path& directory) {
   const fs::path index = directory / kIndexFile;
   const auto listed = read_index(index);
@@ -172,7 +197,11 @@ ModelWeights read_model_weights(const fs::path& directory) {
       refuse_without_safetensors(directory);
     }
   });
-  if (has_stored_names(directory)) separate_text_half(weights);
+  if (has_stored_names(directory)) {
+    separate_text_half(weights);
+  } else {
+    name_bare_body(weights);
+  }
   return weights;
 }
 

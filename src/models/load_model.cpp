@@ -46,6 +46,14 @@ std::string stored_name(const std::string& name, const Model& model, const Model
 
 using WeightsInFormat = std::map<std::string, StoredWeight>;  // by name
 
+constexpr const char* kOtherFiles =
+    "Use the config.json that was saved with these weights; download damaged ones again.";
+constexpr const char* kWithoutHead =
+    "The model was saved without its head (by AutoModel), and config.json does not tie it to the embedding: "
+    "it "
+    "cannot write text. Take the model that this one was made from, or train it to score texts "
+    "(objective.name classification, regression or reward).";
+
 // Compares the model's tree with the stored tensors and reports all differences in one error; fills in the
 // names of ignored tensors. Returns the weights that are stored in a format.
 WeightsInFormat check_tensors(Model& model, const ModelWeights& weights, const Architecture& architecture,
@@ -92,12 +100,12 @@ WeightsInFormat check_tensors(Model& model, const ModelWeights& weights, const A
   }
   if (!problems.empty()) {
     constexpr size_t kShown = 100;  // nobody reads a longer list
+    const bool lacks_head = problems.size() == 1 && problems[0].starts_with("missing: lm_head.weight");
     throw of_family(
         ErrorCode::weights_fit,
-        FormatError(
-            concat(directory.string(), ": the weights do not fit config.json (model_type ",
-                   architecture.model_type, "):\n  ", join_some(problems, kShown, "\n  "),
-                   "\nUse the config.json that was saved with these weights; download damaged ones again.")));
+        FormatError(concat(directory.string(), ": the weights do not fit config.json (model_type ",
+                           architecture.model_type, "):\n  ", join_some(problems, kShown, "\n  "), "\n",
+                           lacks_head ? kWithoutHead : kOtherFiles)));
   }
   return in_format;
 }

@@ -27,12 +27,15 @@ const std::vector<Architecture>& architectures() {
       R"((transformer\.)?(encoder|decoder)\.embed_tokens\.weight)",
       R"((transformer\.)?decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight)",
       R"(lm_head\.weight)"};
-  // The head of further tokens, and the vision tower, which Transformers leaves out of a text model, too.
+  // Heads of further tokens (multi-token prediction), which Transformers leaves out, too.
+  constexpr const char* kFurtherTokens = R"((model\.)?mtp[._].*)";
+  // The vision tower, which Transformers leaves out of a text model, too.
   static const std::vector<std::string> qwen3_5_extras{R"(.*\.rotary_emb\.inv_freq)", R"(lm_head\.weight)",
-                                                       R"(mtp\..*)", R"(model\.visual\..*)"};
+                                                       kFurtherTokens, R"(model\.visual\..*)"};
   // Projections of keys and values that some files have in layers that use those of another layer.
   static const std::vector<std::string> gemma4_shared{R"(.*\.self_attn\.(k_proj|v_proj|k_norm)\..*)"};
-  static const std::vector<std::string> decoder_extras{R"(.*\.rotary_emb\.inv_freq)", R"(lm_head\.weight)"};
+  static const std::vector<std::string> decoder_extras{R"(.*\.rotary_emb\.inv_freq)", R"(lm_head\.weight)",
+                                                       kFurtherTokens};
   static const std::vector<std::string> t5gemma_extras{R"(.*\.rotary_emb\..*)", R"(lm_head\.weight)"};
   // The decoder's copies of a tied embedding.
   static const std::vector<std::string> t5gemma2_extras{

@@ -101,5 +101,54 @@ TEST(ModelFiles, AnEmbeddingOfItsOwnIsMissedWhereOnlyTheHeadIsStored) {
   EXPECT_TRUE(contains(copy.error(), "missing: model.embed_tokens.weight")) << copy.error();
 }
 
+// AutoModel.save_pretrained() writes the body alone, as that of Qwen3-Embedding: without "model.".
+void save_as_bare_body(CopiedModel& copy) {
+  std::map<std::string, TensorView> bare;
+  for (const auto& [name, view] : copy.weights.tensors)
+    bare[name.starts_with("model.") ? name.substr(6) : name] = view;
+  copy.weights.tensors = std::move(bare);
+  copy.write_weights();
+}
+
+TEST(ModelFiles, ABodyThatWasSavedAloneIsReadByItsConfig) {
+  for (const char* golden : {"qwen2", "qwen3", "gemma3", "llama", "granite"}) {
+    const at::Tensor expected = logits_of(CopiedModel(golden));
+    CopiedModel copy(golden);
+    save_as_bare_body(copy);  // beside the head's own tensor where there is one
+    EXPECT_TRUE(logits_of(copy).equal(expected)) << golden;
+  }
+}
+
+TEST(ModelFiles, ABodyWithoutAHeadCanScoreTextsButNotWriteThem) {
+  CopiedModel copy("llama");
+  copy.weights.tensors.erase("lm_head.weight");
+  save_as_bare_body(copy);
+  copy.change_config([](nlohmann::json& config) { config["tie_word_embeddings"] = false; });
+  const std::string error = copy.error();
+  EXPECT_TRUE(contains(error, "missing: lm_head.weight")) << error;
+  EXPECT_TRUE(contains(error, "without its head")) << error;
+  EXPECT_TRUE(contains(error, "objective.name classification, regression or reward")) << error;
+  LoadOptions options;
+  options.head = ScoreHeadSpec{};
+  options.head->labels = {"no", "yes"};
+  EXPECT_NO_THROW(load_model(copy.directory.path(), options));
+}
+
+TEST(ModelFiles, HeadsOfFurtherTokensAreLeftOut) {
+  for (const char* golden : {"qwen3", "llama", "glm4"}) {
+    const at::Tensor expected = logits_of(CopiedModel(golden));
+    CopiedModel copy(golden);
+    const TensorView norm = copy.weights.tensors.at("model.norm.weight");
+    copy.weights.tensors["mtp.layers.0.input_layernorm.weight"] = norm;
+    copy.weights.tensors["mtp.norm.weight"] = norm;
+    copy.weights.tensors["model.mtp_layers.0.norm.weight"] = norm;
+    copy.write_weights();
+    EXPECT_TRUE(logits_of(copy).equal(expected)) << golden;
+    LoadReport report;
+    load_model(copy.directory.path(), {}, &report);
+    EXPECT_EQ(report.ignored.size(), 3u) << golden << ": " << join(report.ignored);
+  }
+}
+
 }  // namespace
 }  // namespace trainer
