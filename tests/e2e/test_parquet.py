@@ -127,6 +127,26 @@ class Parquet(EndToEnd):
                    "    file.write_table(table)\n", encrypted)
         self.assert_refused(trainer("data", *self.arguments(encrypted)), 3, encrypted, "is encrypted")
 
+    def test_columns_of_one_name_are_refused_where_they_are_read(self):
+        path = self.scratch / "twice.parquet"
+        self.write("names = ['input', 'target', 'input', 'note', 'note']\n"
+                   "columns = [pa.array([word]) for word in ('a', 'b', 'c', 'd', 'e')]\n"
+                   "pq.write_table(pa.Table.from_arrays(columns, names), sys.argv[1])\n", path)
+        self.assert_refused(trainer("data", *self.arguments(path)), 3,
+                            f"{path}: has 2 columns with the name \"input\"; rename or remove one")
+        asked = ("data.input=note", "data.target=target")
+        self.assert_refused(trainer("data", *self.arguments(path, *asked)), 3, f"{path}: has 2 columns with the name \"note\"")
+        fields = self.scratch / "fields.parquet"
+        self.write("inner = pa.StructArray.from_arrays([pa.array(['a']), pa.array(['b'])], ['x', 'x'])\n"
+                   "table = pa.Table.from_arrays([pa.array(['c']), pa.array(['d']), inner], ['input', 'target', 'extra'])\n"
+                   "pq.write_table(table, sys.argv[1])\n", fields)
+        self.assert_refused(trainer("data", *self.arguments(fields, "data.input=extra", "data.target=target")), 3,
+                            f"{fields}: column \"extra\" cannot be read: has 2 fields with the name \"x\"")
+        # Where no row is built from them, they are of no importance.
+        self.write("columns = [pa.array([word]) for word in ('a', 'b', 'd', 'e')]\n"
+                   "pq.write_table(pa.Table.from_arrays(columns, ['input', 'target', 'note', 'note']), sys.argv[1])\n", path)
+        self.assert_done(trainer("data", *self.arguments(path, "data.input=input", "data.target=target")))
+
     def test_without_pyarrow_the_command_is_said(self):
         path = self.scratch / "any.parquet"
         path.write_bytes(b"PAR1")

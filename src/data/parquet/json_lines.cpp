@@ -1,5 +1,6 @@
 #include "data/parquet/json_lines.h"
 
+#include <algorithm>
 #include <array>
 #include <arrow/array/array_dict.h>
 #include <arrow/array/array_nested.h>
@@ -192,6 +193,9 @@ void append_value(const arrow::Array& values, int64_t row, std::string& out) {
 
 std::string why_not_parts(const arrow::DataType& type) {
   for (const auto& field : type.fields()) {
+    const auto same = std::ranges::count_if(
+        type.fields(), [&](const auto& other) { return other->name() == field->name(); });
+    if (same > 1) return "has " + std::to_string(same) + " fields with the name \"" + field->name() + "\"";
     if (const std::string problem = why_not_json(*field->type(), /*nested=*/true); !problem.empty())
       return field->name() + ": " + problem;
   }

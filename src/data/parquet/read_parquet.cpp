@@ -95,6 +95,15 @@ class Rows {
   }
 
  private:
+  // A row as JSON would keep the last of them and drop the others.
+  void refuse_twice(const std::string& name) const {
+    const auto same = std::ranges::count(
+        columns_, name, [](const Column& column) -> const std::string& { return column.name; });
+    if (same > 1)
+      throw Refused("has " + std::to_string(same) + " columns with the name \"" + name +
+                    "\"; rename or remove one");
+  }
+
   void choose() {
     const auto& fields = reader_->manifest().schema_fields;
     const auto is_there = [&](const std::string& name) {
@@ -122,6 +131,7 @@ class Rows {
       columns_.push_back({name, {}});
       add_leaves(field, columns_.back().leaves);
     }
+    for (const Column& column : columns_) refuse_twice(column.name);
     if (columns_.empty())
       throw Refused(left_out.empty() ? "has no columns" : "none of its columns can be read: " + left_out);
     if (!left_out.empty()) job_.notes.push_back("columns that are not read: " + left_out);
