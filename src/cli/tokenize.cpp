@@ -119,7 +119,8 @@ Json parse(const std::string& line) {
     throw DataError(concat("malformed JSON", problem.empty() ? concat(" near column ", error.byte) : "", ": ",
                            problem.empty() ? "each line must be one row" : problem));
   } catch (const Json::out_of_range&) {
-    throw DataError("has a number that is too large for 64 bits");
+    throw DataError(concat("has the number ", one_line(number_beyond_64_bits(line).value_or(""), 40),
+                           ", which does not fit in 64 bits; write it as a string, in quotes"));
   }
 }
 
@@ -180,7 +181,8 @@ class ChatRows {
   ChatTokens encode(const Tokenizer& tokenizer, const std::string& line) const {
     const Json row = parse(line);
     if (const auto large = integer_beyond_64_bits(line))
-      throw DataError(concat("has the integer ", *large, ", which is beyond 64 bits; write it as a string"));
+      throw DataError(
+          concat("has the integer ", *large, ", which is beyond 64 bits; write it as a string, in quotes"));
     const auto form = row.is_object() ? conversation_form(row) : std::nullopt;
     if (!form)
       throw DataError(concat("a row with messages, conversations, instruction and output, or prompt and ",

@@ -11,6 +11,7 @@
 #include "trainer/text/conversation.h"
 
 #include "base/not_text.h"
+#include "base/text.h"
 #include "base/utf8.h"
 #include "commands/rows.h"
 #include "data/fields.h"
@@ -51,7 +52,9 @@ Row parsed_row(const std::string& line, const std::string& where, bool ends_file
     const std::string problem = json_problem(line, ends_file ? JsonEnd::file : JsonEnd::line);
     if (!problem.empty()) refuse("malformed JSON: " + problem);
     if (valid_utf8_prefix(line) < line.size()) refuse("is not UTF-8; save the file as UTF-8");
-    if (number_beyond_64_bits(line)) refuse("has a number that is too large for 64 bits");
+    if (const auto number = number_beyond_64_bits(line))
+      refuse(concat("has the number ", one_line(*number, 40),
+                    ", which does not fit in 64 bits; write it as a string, in quotes"));
   }
   if (!row.is_object()) refuse("is not a JSON object");
   return row;

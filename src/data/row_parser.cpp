@@ -11,6 +11,7 @@
 #include "trainer/base/error.h"
 #include "trainer/base/strings.h"
 
+#include "base/text.h"
 #include "data/csv.h"
 #include "formats/json_file.h"
 #include "formats/json_problem.h"
@@ -107,21 +108,35 @@ std::optional<std::string_view> big_number(dom::element element) {
   return literal;
 }
 
+// Where a value stands in its row, as "messages[0].id"; written down only for an error.
+struct Place {
+  const Place* in = nullptr;
+  std::string_view key;  // of an object; otherwise the item `index` of a list
+  size_t index = 0;
+
+  std::string text() const {
+    if (in == nullptr) return std::string(key);
+    return key.data() != nullptr ? concat(in->text(), ".", key) : concat(in->text(), "[", index, "]");
+  }
+};
+
 // When a key occurs twice, the last one counts.
-Json to_json(dom::element element) {
+Json to_json(dom::element element, const Place& place) {
   if (const auto number = big_number(element))
-    throw DataError(concat("holds the number ", one_line(*number, 40),
+    throw DataError(concat("field \"", one_line(place.text(), 200), "\" holds the number ",
+                           one_line(*number, 40),
                            ", which does not fit in 64 bits; write it as a string, in quotes"));
   switch (element.type()) {
     case dom::element_type::ARRAY: {
       Json list = Json::array();
-      for (const dom::element item : dom::array(element)) list.push_back(to_json(item));
+      for (const dom::element item : dom::array(element))
+        list.push_back(to_json(item, {&place, {}, list.size()}));
       return list;
     }
     case dom::element_type::OBJECT: {
       OrderedObject object;
       for (const dom::key_value_pair field : dom::object(element))
-        object.set(std::string(field.key), to_json(field.value));
+        object.set(std::string(field.key), to_json(field.value, {&place, field.key}));
       return object.take();
     }
     case dom::element_type::INT64:
@@ -257,14 +272,15 @@ std::optional<Json> RowParser::json(const std::string& field) const {
     return cell != nullptr ? std::optional<Json>(*cell) : std::nullopt;
   }
   const std::optional<dom::element> value = state_->find(field);
-  return value ? std::optional(to_json(*value)) : std::nullopt;
+  return value ? std::optional(to_json(*value, {nullptr, field})) : std::nullopt;
 }
 
 Json RowParser::json() const {
   OrderedObject row;
   if (state_->columns == nullptr) {
     for (const dom::key_value_pair field : state_->object) {
-      if (!big_number(field.value)) row.set(std::string(field.key), to_json(field.value));
+      if (!big_number(field.value))
+        row.set(std::string(field.key), to_json(field.value, {nullptr, field.key}));
     }
   } else {
     for (size_t i = 0; i < state_->record.size(); i++) row.set((*state_->columns)[i], state_->record[i]);

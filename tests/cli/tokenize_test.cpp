@@ -75,7 +75,7 @@ TEST(Tokenize, ABadRowIsNamedByItsLine) {
 TEST(Tokenize, ANumberThatIsTooLargeIsNamedByItsLine) {
   const Outcome real = tokenize("{\"text\": \"a\"}\n{\"text\": \"a\", \"x\": 1e400}\n");
   EXPECT_EQ(real.exit_code, 3);
-  EXPECT_TRUE(contains(real.err, "stdin:2: has a number that is too large")) << real.err;
+  EXPECT_TRUE(contains(real.err, "stdin:2: has the number 1e400, which does not fit in 64 bits")) << real.err;
   EXPECT_EQ(tokenize("{\"text\": \"a\", \"x\": 18446744073709551616}\n").exit_code, 0);
 
   const TemporaryDirectory directory;

@@ -196,7 +196,15 @@ TEST_F(ChatData, NumbersBeyond64BitsAreAcceptedInFieldsThatAreNotRead) {
   std::string inside = row;
   inside.insert(inside.find("\"two\"") + 5, ", \"n\": 1e400");
   EXPECT_TRUE(
-      has(error(inside, false), "data.jsonl:1: holds the number 1e400, which does not fit in 64 bits"));
+      has(error(inside, false),
+          "data.jsonl:1: field \"messages[1].n\" holds the number 1e400, which does not fit in 64 bits; "
+          "write it as a string, in quotes"));
+  std::string above = row;
+  above.insert(above.find("\"two\"") + 5, ", \"n\": {\"list\": [1, 18446744073709551615]}");
+  EXPECT_TRUE(
+      has(error(above, false),
+          "data.jsonl:1: message 2: \"n.list[1]\" has the number 18446744073709551615, which is beyond "
+          "9223372036854775807; a template cannot use it: write it as a string, in quotes"));
 }
 
 TEST_F(ChatData, RowsWithVeryManyKeysAreReadInLinearTime) {

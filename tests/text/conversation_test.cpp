@@ -146,10 +146,12 @@ TEST(Conversations, ErrorsNameTheMessage) {
 TEST(Conversations, IntegersBeyond64BitsInJsonThatIsTextAreRefused) {
   EXPECT_EQ(problem(R"({"messages": [{"role": "user", "content": "a"}],
                         "tools": "[{\"most\": 99999999999999999999}]"})"),
-            "\"tools\" has the integer 99999999999999999999, which is beyond 64 bits");
+            "\"tools\" has the integer 99999999999999999999, which is beyond 64 bits; write it as "
+            "a string, in quotes");
   EXPECT_EQ(problem(R"({"conversations": [{"from": "function_call",
                         "value": "{\"name\": \"f\", \"arguments\": [-99999999999999999999]}"}]})"),
-            "message 1 has the integer -99999999999999999999, which is beyond 64 bits");
+            "message 1 has the integer -99999999999999999999, which is beyond 64 bits; write it as "
+            "a string, in quotes");
 }
 
 TEST(Conversations, MessagesAndToolsWithVeryManyKeysAreReadInLinearTime) {

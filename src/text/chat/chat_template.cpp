@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <limits>
 #include <mutex>
 #include <optional>
 
@@ -10,6 +11,7 @@
 #include "trainer/formats/peft.h"
 
 #include "base/not_text.h"
+#include "base/text.h"
 #include "text/chat/abilities.h"
 #include "text/chat/answer_spans.h"
 #include "text/chat/reasoning.h"
@@ -31,11 +33,29 @@ using Json = nlohmann::ordered_json;
 
 using Variables = std::vector<std::pair<std::string, Value>>;
 
-Value to_value(const Json& json, Origin origin = {}) {
+// Where the first whole number above those of 64 bits with a sign is, as "[0].id"; nullopt: nowhere.
+std::optional<std::string> place_of_large(const Json& json) {
+  constexpr auto kMost = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+  if (json.is_number_unsigned()) return json.get<uint64_t>() > kMost ? std::optional("") : std::nullopt;
+  if (!json.is_structured()) return std::nullopt;
+  size_t index = 0;
+  for (const auto& [key, value] : json.items()) {
+    if (const auto within = place_of_large(value))
+      return concat(json.is_array() ? concat("[", index, "]") : concat(".", key), *within);
+    index++;
+  }
+  return std::nullopt;
+}
+
+// `key`: what has the value, in its message or in the row.
+Value to_value(const Json& json, std::string_view key, Origin origin = {}) {
   try {
     return jinja::from_json(json, origin);
   } catch (const jinja::Unsupported& error) {
-    throw DataError(concat("the conversation has ", error.what(), " which is not supported"));
+    const std::string message = origin.has_message() ? concat("message ", origin.message() + 1, ": ") : "";
+    throw DataError(concat(message, "\"", one_line(concat(key, place_of_large(json).value_or("")), 200),
+                           "\" has ", error.what(),
+                           " a template cannot use it: write it as a string, in quotes"));
   } catch (const jinja::RenderError& error) {
     throw DataError(concat("the conversation cannot be given to a chat template: ", error.what()));
   }
@@ -51,13 +71,13 @@ Value message_value(const Json& message, size_t index) {
   for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
     const auto found = message.find(name);
     if (found == message.end() || found->is_null()) continue;
-    reasoning = to_value(*found, Origin(index, Origin::Part::said));
+    reasoning = to_value(*found, name, Origin(index, Origin::Part::said));
     dict.set("thinking", *reasoning);
     break;
   }
   for (const auto& [key, value] : message.items()) {
     const Origin origin(index, key == "role" ? Origin::Part::role : Origin::Part::said);
-    if (!value.is_null()) dict.set(jinja::text_value(key), to_value(value, origin));
+    if (!value.is_null()) dict.set(jinja::text_value(key), to_value(value, key, origin));
   }
   if (reasoning) dict.set("reasoning_content", *std::move(reasoning));
   return Value(std::move(dict));
@@ -179,10 +199,10 @@ jinja::Text ChatTemplate::render_text(const Value& messages, const Json& tools, 
   set(all, "documents", Value());
   set(all, "add_generation_prompt", Value(ask));
   if (!variables.is_null()) {
-    for (const auto& [name, value] : variables.items()) set(all, name, to_value(value));
+    for (const auto& [name, value] : variables.items()) set(all, name, to_value(value, name));
   }
   set(all, "messages", messages);
-  set(all, "tools", to_value(tools));
+  set(all, "tools", to_value(tools, "tools"));
   return choose(!tools.is_null()).render(all, *moment_);
 }
 

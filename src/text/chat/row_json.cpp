@@ -41,7 +41,8 @@ std::optional<Json> parsed_text(const std::string& text, const std::string& wher
     return std::nullopt;
   }
   if (const auto large = integer_beyond_64_bits(text))
-    throw DataError(concat(where, " has the integer ", *large, ", which is beyond 64 bits"));
+    throw DataError(concat(where, " has the integer ", *large,
+                           ", which is beyond 64 bits; write it as a string, in quotes"));
   return value;
 }
 

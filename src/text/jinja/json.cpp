@@ -22,7 +22,7 @@ Value from_json(const nlohmann::ordered_json& json, Origin origin) {
       return Value(json.get<int64_t>());
     case Type::number_unsigned:
       if (json.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-        throw Unsupported(concat("the number ", json.dump(), ", which is beyond 64 bits,"));
+        throw Unsupported(concat("the number ", json.dump(), ", which is beyond 9223372036854775807;"));
       }
       return Value(json.get<int64_t>());
     case Type::number_float:
