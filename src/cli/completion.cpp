@@ -109,7 +109,7 @@ Words configurations(const std::string& beginning) {
 Words values_of_key(const std::string& name) {
   Words found;
   for (const KeyValues& key : all_keys()) {
-    if (name != key.section + "." + key.name && !(name == key.name && key.only_one_of_this_name)) continue;
+    if (name != key.section + "." + key.name && !(name == key.name && key.clear_without_section)) continue;
     for (const std::string& value : key.values) found.push_back(name + "=" + value);
   }
   return found;
@@ -127,7 +127,7 @@ Words keys(const std::string& beginning) {
       found.push_back(section + key.name + "=");
     } else {
       found.push_back(section);
-      if (beginning.size() > 1 && key.only_one_of_this_name) found.push_back(key.name + "=");
+      if (beginning.size() > 1 && key.clear_without_section) found.push_back(key.name + "=");
     }
   }
   return found;
@@ -143,7 +143,7 @@ Words topics() {
 Words names_to_explain() {
   Words found = explained_names();
   for (const KeyValues& key : all_keys()) {
-    if (key.only_one_of_this_name) found.push_back(key.name);
+    if (key.clear_without_section) found.push_back(key.name);
   }
   return found;
 }

@@ -67,7 +67,8 @@ std::vector<KeyValues> all_keys() {
   std::vector<KeyValues> keys;
   for (const config::Section& section : config::schema()) {
     for (const config::Key& key : section.keys)
-      keys.push_back({key.section, key.name, offered_values(key), config::keys_named(key.name).size() == 1});
+      keys.push_back(
+          {key.section, key.name, offered_values(key), config::key_by_short_name(key.name) != nullptr});
   }
   return keys;
 }

@@ -12,7 +12,7 @@ struct KeyValues {
   std::string section;                // "" at the top level
   std::string name;                   // without its section
   std::vector<std::string> values;    // to be offered: all that it may be, or those that are usual
-  bool only_one_of_this_name = true;  // the section may be left out on the command line
+  bool clear_without_section = true;  // the section may be left out on the command line
 };
 
 // Returns the keys in the order of docs/config.md.

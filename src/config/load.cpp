@@ -123,11 +123,11 @@ void sort_by_place(Problems& problems) {
                    [&](const Problem& a, const Problem& b) { return rank(a) < rank(b); });
 }
 
-// A name that one section alone has means that key, as in an override.
+// A short name means the same key as in an override.
 void name_in_full(std::vector<std::string>& names) {
   for (std::string& name : names) {
-    const std::vector<const Key*> keys = keys_named(name);
-    if (find_key(name) == nullptr && keys.size() == 1) name = keys[0]->full_name();
+    const Key* key = find_key(name) == nullptr ? key_by_short_name(name) : nullptr;
+    if (key != nullptr) name = key->full_name();
   }
 }
 

@@ -35,26 +35,36 @@ YAML::Node parse_value(const Key* key, const std::string& value) {
   }
 }
 
-// The key that an override means: "section.key", a key of the top level, or a name that one section alone
-// has. Of the names that preferences share with others, the others keep the short form: name=adafactor is
-// optimizer.name, label_smoothing=0.1 is training.label_smoothing.
+// The full names of the keys with this name, then of those that end with it: "save.steps or
+// training.max_steps".
+std::string full_names_like(const std::string& name) {
+  std::vector<std::string> same, longer;
+  for (const Section& section : schema()) {
+    for (const Key& key : section.keys) {
+      if (key.name == name) same.push_back(key.full_name());
+      if (key.name.ends_with("_" + name)) longer.push_back(key.full_name());
+    }
+  }
+  same.insert(same.end(), longer.begin(), longer.end());
+  return join(same, " or ");
+}
+
+// The key that an override means: "section.key", a key of the top level, or a name that is clear without its
+// section.
 const Key* find_overridden(const std::string& name, const Place& where, Problems& problems) {
   if (const Key* key = find_key(name)) return key;
-  std::vector<const Key*> keys = keys_named(name);
-  if (keys.size() > 1) std::erase_if(keys, [](const Key* key) { return key->section == "objective"; });
-  if (keys.size() == 1) return keys[0];
-  const size_t dot = name.find('.');
-  if (keys.size() > 1) {
-    std::vector<std::string> names;
-    for (const Key* key : keys) names.push_back(key->full_name());
-    problems.push_back({where, name, "is in several sections; write " + join(names, " or "), ExitCode::usage,
-                        ErrorCode::config_key});
+  if (const Key* key = key_by_short_name(name)) return key;
+  const size_t several = keys_named(name).size(), dot = name.find('.');
+  std::string problem;
+  if (several > 0) {
+    problem = concat(several > 1 ? "is in several sections" : "may mean several things", "; write ",
+                     full_names_like(name));
   } else if (dot == std::string::npos) {
-    problems.push_back({where, name, unknown_key("", name), ExitCode::usage, ErrorCode::config_key});
+    problem = unknown_key("", name);
   } else {
-    problems.push_back({where, name, unknown_key(name.substr(0, dot), name.substr(dot + 1)), ExitCode::usage,
-                        ErrorCode::config_key});
+    problem = unknown_key(name.substr(0, dot), name.substr(dot + 1));
   }
+  problems.push_back({where, name, problem, ExitCode::usage, ErrorCode::config_key});
   return nullptr;
 }
 

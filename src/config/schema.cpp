@@ -1,6 +1,8 @@
 // A long table on purpose: the one place where keys are described.
 #include "config/schema.h"
 
+#include <algorithm>
+#include <array>
 #include <utility>
 
 #include "trainer/base/strings.h"
@@ -325,6 +327,16 @@ std::vector<const Key*> keys_named(const std::string& name) {
     }
   }
   return found;
+}
+
+const Key* key_by_short_name(const std::string& name) {
+  // steps=100 would be save.steps, where most people mean training.max_steps.
+  static constexpr std::array kUnclearAlone{"command", "events",   "format",      "minutes", "path",
+                                            "steps",   "strategy", "temperature", "top_k"};
+  const std::vector<const Key*> keys = keys_named(name);
+  if (keys.size() != 1) return nullptr;
+  const bool unclear = std::ranges::find(kUnclearAlone, name) != kUnclearAlone.end();
+  return unclear && !keys[0]->section.empty() ? nullptr : keys[0];
 }
 
 const std::vector<std::pair<std::string, std::string>>& alternatives() {

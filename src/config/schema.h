@@ -218,6 +218,10 @@ const Key* find_key(const std::string& full_name);
 // All keys with this name, whatever their section.
 std::vector<const Key*> keys_named(const std::string& name);
 
+// Returns the key that `name` means without its section, as on the command line; nullptr if several sections
+// have one, or the name alone is unclear.
+const Key* key_by_short_name(const std::string& name);
+
 // Keys of which a run has one or the other. Setting one in a later file or override takes back the other.
 const std::vector<std::pair<std::string, std::string>>& alternatives();
 

@@ -68,6 +68,20 @@ TEST_F(ConfigProblems, AKeyInTheWrongSectionIsShownItsPlace) {
   EXPECT_TRUE(contains(message("lora: {rr: 8}\n"), "lora has r, lora_alpha,"));
 }
 
+TEST_F(ConfigProblems, ShortNamesThatAreUnclearAreRefusedWithTheFullOnes) {
+  for (const auto& [override, words] :
+       {std::pair("name=dpo", "name: is in several sections; write objective.name or optimizer.name"),
+        std::pair("label_smoothing=0.1", "objective.label_smoothing or training.label_smoothing"),
+        std::pair("max_samples=10", "data.max_samples or evaluation.max_samples"),
+        std::pair("steps=100", "steps: may mean several things; write save.steps or "),
+        std::pair("steps=100", "training.max_steps"), std::pair("strategy=no", "training.eval_strategy"),
+        std::pair("path=x", "write model.path"),
+        std::pair("temperature=0.7", "write objective.temperature")}) {
+    const std::string said = override_message(override);
+    EXPECT_TRUE(contains(said, words)) << override << ": " << said;
+  }
+}
+
 TEST_F(ConfigProblems, NamesOfOtherTrainersAreTranslated) {
   const std::vector<std::pair<std::string, std::string>> names{
       {"per_device_train_batch_size", "training.batch_size"},

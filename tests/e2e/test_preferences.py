@@ -272,7 +272,7 @@ class Decoder(OfAModel, EndToEnd):
         refused(2, ["data.kind", "needs objective.name: dpo"], "data.kind=preference")
         refused(2, ["objective.gamma"], "objective.name=dpo", "data.kind=auto", "objective.gamma=1")
         refused(2, ["kto compares with a reference"], "objective.name=kto", "data.kind=auto", "objective.reference=none")
-        refused(2, ["is for sft", "objective.label_smoothing"], "objective.name=dpo", "data.kind=auto", "label_smoothing=0.1")
+        refused(2, ["is for sft", "objective.label_smoothing"], "objective.name=dpo", "data.kind=auto", "training.label_smoothing=0.1")
         refused(3, ["rows of preferences need", "train.jsonl:1"], "objective.name=dpo", "data.kind=auto")
         refused(3, ["these rows are preferences", "objective.name=dpo"], f"data.train={self.pairs_file}", "data.kind=auto")
         refused(3, ["these rows are judged answers", "objective.name=kto"], f"data.train={self.judged_file}", "data.kind=auto")
