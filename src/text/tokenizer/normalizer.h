@@ -68,6 +68,9 @@ class Normalizer {
   std::string_view normalize(std::string_view text, std::string& storage) const;
   // Returns the same with the range in `text` that each byte comes from.
   AlignedText align(std::string_view text) const;
+  // Returns how many bytes at the start of the normalized text the `tokenizers` library takes to be from the
+  // first character of `text`. 0 if that was left out.
+  size_t from_first_character(std::string_view text) const;
 
  private:
   struct Prepend {

@@ -101,18 +101,24 @@ bool PipelineTokenizer::needs_suffix(const std::vector<int32_t>& ids) const {
   return !(pipeline_.suffix_once && !ids.empty() && ids.back() == pipeline_.suffix.back());
 }
 
-void PipelineTokenizer::encode_piece(std::string_view text, bool at_start, std::vector<int32_t>& ids) const {
+size_t PipelineTokenizer::bytes_at_start(std::string_view piece, std::string_view normalized) const {
+  const bool same = !pipeline_.pre_tokenizer.adds_sign_at_start() || piece == normalized;
+  return same ? 1 : pipeline_.normalizer.from_first_character(piece);
+}
+
+void PipelineTokenizer::encode_piece(std::string_view piece, bool at_start, std::vector<int32_t>& ids) const {
   std::string storage;
-  text = pipeline_.normalizer.normalize(text, storage);
+  const std::string_view text = pipeline_.normalizer.normalize(piece, storage);
   if (text.empty()) return;
-  if (!pipeline_.added_tokens.has_normalized()) return encode_words(text, at_start, ids);
+  const size_t start = at_start ? bytes_at_start(piece, text) : 0;
+  if (!pipeline_.added_tokens.has_normalized()) return encode_words(text, start > 0, ids);
   std::vector<AddedTokens::Piece> pieces;
   pipeline_.added_tokens.split(text, true, pieces);
-  for (const auto& piece : pieces) {
-    if (piece.id >= 0) {
-      ids.push_back(piece.id);
+  for (const auto& part : pieces) {
+    if (part.id >= 0) {
+      ids.push_back(part.id);
     } else {
-      encode_words(piece.text, at_start && piece.text.data() == text.data(), ids);
+      encode_words(part.text, static_cast<size_t>(part.text.data() - text.data()) < start, ids);
     }
   }
 }

@@ -49,7 +49,9 @@ class PipelineTokenizer final : public FileTokenizer {
   std::string normalized(std::string_view text) const;
   void prepare_added_tokens();
   bool needs_suffix(const std::vector<int32_t>& ids) const;
-  void encode_piece(std::string_view text, bool at_start, std::vector<int32_t>& ids) const;
+  // Returns how many bytes of the normalized piece, which begins the text, count as the text's start.
+  size_t bytes_at_start(std::string_view piece, std::string_view normalized) const;
+  void encode_piece(std::string_view piece, bool at_start, std::vector<int32_t>& ids) const;
   void encode_words(std::string_view text, bool at_start, std::vector<int32_t>& ids) const;
 
   struct RangeWriter;

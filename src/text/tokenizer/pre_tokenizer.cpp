@@ -1,6 +1,7 @@
 #include "text/tokenizer/pre_tokenizer.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "base/utf8.h"
 #include "text/unicode/unicode.h"
@@ -65,8 +66,17 @@ void arrange(std::vector<Stretch>& stretches, SplitBehavior behavior) {
 
 struct PreTokenizer::Parts {
   std::vector<std::string_view> list;
-  bool at_start;  // whether the first part begins where the whole text does
+  std::string_view whole;  // all of them, as they were at first
+  bool at_start;           // whether that begins where the text does
   std::deque<std::string>& storage;
+
+  // Whether the text begins with the first part: a step before may have left out what was in front of it.
+  bool begins_text() const {
+    if (!at_start || list.empty()) return false;
+    const std::less<const char*> before;
+    const char* begin = list.front().data();
+    return !before(whole.data(), begin) || !before(begin, whole.data() + whole.size());
+  }
 
   void push(std::string_view text) {
     if (!text.empty()) list.push_back(text);
@@ -153,10 +163,10 @@ void PreTokenizer::apply(const Metaspace& metaspace, Parts& parts) {
   // All words of the text lie in one string, which must not move from here on.
   std::string& text = parts.storage.emplace_back();
   text.reserve(size);
+  bool first = parts.begins_text();
   std::vector<std::string_view> before;
   before.swap(parts.list);
   parts.list.reserve(before.size());
-  bool first = parts.at_start;
   for (std::string_view part : before) {
     size_t begin = text.size();
     const auto finish_word = [&] {
@@ -180,6 +190,13 @@ void PreTokenizer::apply(const Metaspace& metaspace, Parts& parts) {
   }
 }
 
+bool PreTokenizer::adds_sign_at_start() const {
+  return std::ranges::any_of(steps_, [](const auto& step) {
+    const auto* metaspace = std::get_if<Metaspace>(&step);
+    return metaspace != nullptr && metaspace->scheme == PrependScheme::first;
+  });
+}
+
 std::string_view PreTokenizer::sign_of_blanks() const {
   for (const auto& step : steps_) {
     if (const auto* metaspace = std::get_if<Metaspace>(&step)) return metaspace->replacement;
@@ -198,7 +215,7 @@ bool PreTokenizer::drops_blanks() const {
 
 std::vector<std::string_view> PreTokenizer::words(std::string_view text, bool at_start,
                                                   std::deque<std::string>& storage) const {
-  Parts parts{{text}, at_start, storage};
+  Parts parts{{text}, text, at_start, storage};
   for (const auto& step : steps_) std::visit([&](const auto& kind) { apply(kind, parts); }, step);
   return std::move(parts.list);
 }

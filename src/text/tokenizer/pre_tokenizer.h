@@ -39,6 +39,8 @@ class PreTokenizer {
     steps_.emplace_back(Metaspace{std::move(replacement), scheme, split});
   }
 
+  // Returns whether a sign is added at the start of the whole text alone.
+  bool adds_sign_at_start() const;
   // Returns the sign that stands for a space in words; "" if it is a space itself.
   std::string_view sign_of_blanks() const;
   // Returns whether spaces are removed from words before the signs are added in front of them.

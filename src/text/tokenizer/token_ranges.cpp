@@ -230,6 +230,7 @@ void PipelineTokenizer::ranges_of_piece(std::string_view piece, size_t offset, R
   std::string storage;
   std::string_view text = pipeline_.normalizer.normalize(piece, storage);
   if (text.empty()) return;
+  const size_t start = offset == 0 ? bytes_at_start(piece, text) : 0;
   std::vector<TextRange> ranges;  // of each byte of `text`; empty: nothing was changed
   if (text != piece) {
     AlignedText aligned = pipeline_.normalizer.align(piece);
@@ -257,7 +258,7 @@ void PipelineTokenizer::ranges_of_piece(std::string_view piece, size_t offset, R
     const BlankSign sign{pipeline_.pre_tokenizer.sign_of_blanks(), pipeline_.pre_tokenizer.drops_blanks()};
     size_t cursor = 0;
     std::vector<int32_t> ids;
-    const bool at_start = offset == 0 && begin == 0;
+    const bool at_start = begin < start;
     for (const std::string_view word : pipeline_.pre_tokenizer.words(part.text, at_start, words_storage)) {
       ids.clear();
       pipeline_.model->encode(word, ids);
