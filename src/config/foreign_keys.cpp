@@ -62,6 +62,8 @@ const ForeignKey kForeignKeys[] = {
     {kFactory, "kto_rejected_weight", "objective.undesirable_weight"},
     {kFactory, "freeze_trainable_layers, use_galore, use_badam, pissa_init, loraplus_lr_ratio", "",
      "not supported by this version: training is full or LoRA"},
+    {kFactory, "do_sample, temperature, top_k, top_p, repetition_penalty, length_penalty", "",
+     "not a key: `trainer generate` has options for it; evaluation is greedy or with evaluation.num_beams"},
     {kFactory, "dataset_dir", "", "not a key; data.train takes paths"},
     {kFactory, "template", "",
      "unknown key; conversations are formatted by the model's own chat template, or the one in "

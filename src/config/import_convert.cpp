@@ -52,6 +52,14 @@ void set_unless_given(const std::string& ours, const YAML::Node& value, const st
   }
 }
 
+// A switch goes before another key of the same meaning: lora_target_linear takes in lora_target_modules.
+void switch_on(const ForeignKey& row, const std::string& from, ImportedSettings& settings) {
+  const std::string before = settings.value_of(row.key());
+  if (!before.empty() && before != row.value())
+    settings.leave_out(concat(row.key(), ": ", before), concat("is ", row.value(), " because of ", from));
+  settings.set(row.key(), row.value(), from);
+}
+
 void import_row(const ForeignKey& row, const YAML::Node& value, const std::string& from,
                 ImportedSettings& settings) {
   const bool has_names = has_names_inside(value);
@@ -59,7 +67,7 @@ void import_row(const ForeignKey& row, const YAML::Node& value, const std::strin
     if (const std::string names = with_names_inside(from, value); !names.empty())
       settings.leave_out(names, row.is_value() ? "is true or false" : reason_of(row));
   } else if (row.is_value()) {
-    if (is_true(value)) settings.set(row.key(), row.value(), from);
+    if (is_true(value)) switch_on(row, from, settings);
   } else if (*row.note == '\0') {
     set_unless_given(row.ours, value, from, settings);
   } else if (is_true(value)) {  // what is off there is absent here
@@ -67,10 +75,10 @@ void import_row(const ForeignKey& row, const YAML::Node& value, const std::strin
   }
 }
 
-// Our key of a name; "" if there is none, or more than one.
+// Our key of a name; "" if there is none, or it is not clear which.
 std::string own_key(const std::string& name) {
-  const std::vector<const Key*> own = keys_named(name);
-  return own.size() == 1 ? own.front()->full_name() : "";
+  const Key* own = key_by_short_name(name);
+  return own != nullptr ? own->full_name() : "";
 }
 
 }  // namespace

@@ -166,6 +166,10 @@ void import_llama_factory(GivenKeys& keys, ImportedSettings& settings) {
     settings.change("max_samples", "counts the samples of all files together, not of each");
   if (const auto files = keys.take("eval_dataset"))
     settings.leave_out("eval_dataset: " + node_as_yaml(*files), "name its file in data.eval");
+  if (const auto method = keys.take_text("quantization_method");
+      method && keys.has("quantization_bit") && *method != "bnb" && *method != "bitsandbytes")
+    settings.change("quantization_method",
+                    *method + " is not supported; the numbers are those of bitsandbytes");
   import_batch(keys, settings, "per_device_train_batch_size", 8);
   if (keys.take_flag("disable_gradient_checkpointing")) {
     settings.set("memory.gradient_checkpointing", "false", "disable_gradient_checkpointing");

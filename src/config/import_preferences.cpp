@@ -34,11 +34,23 @@ void set_objective(const std::string& name, const std::string& from, ImportedSet
   settings.set("data.kind", name == "kto" ? "feedback" : "preference", from);
 }
 
+// Both programs mask the prompts of preferences whatever this key says; axolotl's ORPO never masks them.
+void leave_out_prompts(const std::string& theirs, GivenKeys& keys, ImportedSettings& settings) {
+  if (keys.take_flag(theirs) && settings.value_of("data.loss_on").empty())
+    settings.leave_out(theirs, "has no effect on preferences there; only answers are compared and learned");
+}
+
 }  // namespace
 
 bool import_preferences_of_llama_factory(const std::string& stage, GivenKeys& keys,
                                          ImportedSettings& settings) {
+  if (stage == "rm") {
+    set_objective("reward", "stage: rm", settings);
+    leave_out_prompts("train_on_prompt", keys, settings);
+    return true;
+  }
   if (stage == "kto") {
+    leave_out_prompts("train_on_prompt", keys, settings);
     set_objective("kto", "stage: kto", settings);
     take_number(keys, "pref_beta", "objective.beta", settings);
     take_number(keys, "kto_chosen_weight", "objective.desirable_weight", settings);
@@ -56,11 +68,17 @@ bool import_preferences_of_llama_factory(const std::string& stage, GivenKeys& ke
   if (simpo) take_number(keys, "simpo_gamma", "objective.gamma", settings, "0.5");
   take_if_on(keys, "pref_ftx", "objective.rpo_alpha", settings);
   take_if_on(keys, "dpo_label_smoothing", "objective.label_smoothing", settings);
+  leave_out_prompts("train_on_prompt", keys, settings);
   return true;
 }
 
 void import_preferences_of_axolotl(GivenKeys& keys, ImportedSettings& settings) {
   const auto rl = keys.take_text("rl");
+  if (!rl && keys.take_flag("reward_model")) {
+    set_objective("reward", "reward_model", settings);
+    keys.drop({"num_labels"});  // one score
+    leave_out_prompts("train_on_inputs", keys, settings);
+  }
   if (!rl) return;
   constexpr std::array<std::string_view, 5> kKnown{"dpo", "ipo", "orpo", "kto", "simpo"};
   if (std::ranges::find(kKnown, *rl) == kKnown.end()) {
@@ -83,6 +101,7 @@ void import_preferences_of_axolotl(GivenKeys& keys, ImportedSettings& settings) 
   if (*rl == "orpo" || settings.has("objective.rpo_alpha"))
     settings.set("objective.nll_over", "tokens", "rl: " + *rl);
   if (*rl == "orpo") settings.set("data.loss_on", "everything", "rl: orpo learns the prompts, too");
+  leave_out_prompts("train_on_inputs", keys, settings);
   take_if_on(keys, "dpo_label_smoothing", "objective.label_smoothing", settings);
   if (*rl != "kto") return;
   take_number(keys, "kto_desirable_weight", "objective.desirable_weight", settings);

@@ -117,8 +117,9 @@ void drop_ways(GivenKeys& keys, ImportedSettings& settings) {
   keys.drop({"precompute_ref_batch_size", "dataset_num_proc", "padding_value", "label_pad_token_id",
              "pad_to_multiple_of", "is_encoder_decoder", "f_alpha_divergence_coef", "discopop_tau",
              "ref_model_mixup_alpha", "ref_model_sync_steps", "router_aux_loss_coef", "pad_token",
-             "max_completion_length", "max_prompt_length", "padding_free", "trust_remote_code",
-             "activation_offloading"});
+             "padding_free", "trust_remote_code", "activation_offloading"});
+  for (const char* name : {"max_completion_length", "max_prompt_length"})
+    if (keys.take(name)) settings.leave_out(name, "only data.max_length cuts, prompt and answer together");
   for (const char* name : {"generate_during_eval", "use_weighting", "sync_ref_model"})
     if (keys.take_flag(name)) settings.leave_out(name, "is not supported");
   if (const auto divergence = keys.take_text("f_divergence_type");
