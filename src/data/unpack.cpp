@@ -72,12 +72,21 @@ namespace {
 constexpr size_t kPiece = size_t{1} << 20;
 using Take = std::function<void(std::string_view piece, size_t bytes_read)>;
 
+constexpr const char* kCopyAgain = "; copy or download it again";
+
 // Throws for a file that is not packed as its name says.
 void check_mark(std::string_view packed, const char* packing, std::string_view mark) {
-  if (packed.empty() || packed.starts_with(mark)) return;
+  if (packed.empty()) throw DataError(concat("is empty, not even compressed with ", packing, kCopyAgain));
+  if (packed.starts_with(mark) || mark.starts_with(packed)) return;  // the latter ends too early
   const std::string other = not_text(packed);
   throw DataError(concat("is not compressed with ", packing, ", as its name says: it ",
                          other.empty() ? "holds text; let its name end in .jsonl, .csv or .tsv" : other));
+}
+
+// `begin`: of what was in the file.
+void refuse_packed_twice(std::string_view begin) {
+  if (begin.starts_with("\x1f\x8b") || begin.starts_with("\x28\xb5\x2f\xfd"))
+    throw DataError("is compressed twice; unpack it once (gzip -d, or zstd -d)");
 }
 
 // Unpacks a gzip file, member by member. An incomplete last member is an error.
@@ -101,7 +110,7 @@ void unpack_gzip(std::string_view packed, const Take& take) {
     if (result != Z_OK && result != Z_STREAM_END)
       throw DataError(concat("is damaged at byte ", grouped(static_cast<int64_t>(at)),
                              result == Z_BUF_ERROR ? ": it ends too early" : ": what follows is not gzip",
-                             "; copy or download it again"));
+                             kCopyAgain));
     take({piece.data(), piece.size() - stream.avail_out}, at);
     if (result == Z_STREAM_END) {
       inflateReset(&stream);
@@ -127,11 +136,11 @@ void unpack_zstd(std::string_view packed, const Take& take) {
     left = ZSTD_decompressStream(stream.get(), &output, &input);
     if (ZSTD_isError(left) != 0U)
       throw DataError(concat("is damaged at byte ", grouped(static_cast<int64_t>(input.pos)),
-                             ": what follows is not zstd; copy or download it again"));
+                             ": what follows is not zstd", kCopyAgain));
     take({piece.data(), output.pos}, input.pos);
     if (left != 0 && input.pos == input.size && output.pos < output.size)
-      throw DataError(
-          concat("is damaged: it ends too early, at byte ", grouped(static_cast<int64_t>(input.pos))));
+      throw DataError(concat("is damaged at byte ", grouped(static_cast<int64_t>(input.pos)),
+                             ": it ends too early", kCopyAgain));
   }
 }
 
@@ -193,7 +202,7 @@ Packing packing_of(const fs::path& path) {
 fs::path unpacked_path(const fs::path& path, const fs::path& cache, std::string content, bool parquet,
                        const UsedColumns& used) {
   const fs::path inner = parquet ? path.stem() += ".jsonl" : path.stem();  // rows.csv of rows.csv.gz
-  if (parquet) content += concat("\nrows 2\n", join(used.columns, "\n"), "\nalso\n", join(used.also, "\n"));
+  if (parquet) content += concat("\nrows 3\n", join(used.columns, "\n"), "\nalso\n", join(used.also, "\n"));
   return cache / "unpacked" /
          concat(inner.stem().string(), "-", checksum(content), inner.extension().string());
 }
@@ -260,7 +269,10 @@ fs::path unpacked(const fs::path& path, const fs::path& cache, const UsedColumns
         sum.add(piece);
         shown.set(static_cast<int64_t>(done * static_cast<double>(packed.size())));
       };
+      bool begins = true;
       const auto take = [&](std::string_view piece, size_t bytes_read) {
+        if (begins && !piece.empty()) refuse_packed_twice(piece);
+        begins = begins && piece.empty();
         write(piece, static_cast<double>(bytes_read) / static_cast<double>(packed.size()));
       };
       parquet ? unpack_parquet(path, folder, used, write)

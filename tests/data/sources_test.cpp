@@ -163,12 +163,23 @@ TEST_F(Sources, DamagedCompressedFilesLeaveNothingBehind) {
     };
     EXPECT_TRUE(starts(with(packed.substr(0, packed.size() - 5)), concat(name, ": is damaged")));
     EXPECT_TRUE(starts(with(packed.substr(0, 20)), concat(name, ": is damaged")));
-    EXPECT_TRUE(starts(with(""), concat(name, ": is damaged")));
+    EXPECT_TRUE(has(with(packed.substr(0, 2)), "it ends too early; copy or download it again"));
+    EXPECT_TRUE(starts(with(""), concat(name, ": is empty, not even compressed with ")));
     EXPECT_TRUE(starts(with("{\"input\": \"one\"}\n"), concat(name, ": is not compressed with ")));
     std::string changed = packed;
     changed[30] ^= 4;
     EXPECT_TRUE(starts(with(changed), concat(name, ": is damaged")));
     EXPECT_TRUE(std::filesystem::is_empty(folder_ / "cache/unpacked"));
+  }
+}
+
+TEST_F(Sources, FilesThatWereCompressedTwiceAreNamed) {
+  for (const auto& [name, packed] :
+       {std::pair("a.jsonl.gz",
+                  bytes("1f8b080000000000020393efe660000126e6d561a7ce686be8066e0a02000b6ca38114000000")),
+        {"a.jsonl.zst", bytes("28b52ffd0458a100001f8b0800000000000203ab56cacc2b282d51b252a7a64ac4")}}) {
+    EXPECT_EQ(error_of([&, file = name, content = packed] { open(write(file, content)); }),
+              concat(name, ": is compressed twice; unpack it once (gzip -d, or zstd -d)"));
   }
 }
 
