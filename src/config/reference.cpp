@@ -32,8 +32,9 @@ trainer --config configs/flan_t5_xl.yaml model.path=/models/flan-t5-xl data.trai
 ```
 
 - **Overrides** are `section.key=value`. If only one section has a key of that name, the name alone is enough
-  (`batch_size=4`). Values are YAML: `lora.target_modules=[q, v]`, `training.dropout=null`. For keys that take text, the
-  value is used as it is. `lora={}` turns LoRA on, `lora=null` turns it off. `KEY=null` takes back what a file says:
+  (`batch_size=4`), unless it says too little, such as `steps`. Values are YAML: `lora.target_modules=[q, v]`,
+  `training.dropout=null`. For keys that take text, the value is used as it is. `lora={}` turns LoRA on, `lora=null`
+  turns it off. `KEY=null` takes back what a file says:
   the key has its default again.
 - **`extends: FILE`** (or a list of files) loads other files first; the keys of this file then override them. These
   paths are relative to the file that contains the line; `extends: robust` finds `robust.yaml` next to it. Overrides on

@@ -123,9 +123,9 @@ struct Place {
 // When a key occurs twice, the last one counts.
 Json to_json(dom::element element, const Place& place) {
   if (const auto number = big_number(element))
-    throw DataError(concat("field \"", one_line(place.text(), 200), "\" holds the number ",
-                           one_line(*number, 40),
-                           ", which does not fit in 64 bits; write it as a string, in quotes"));
+    throw DataError(
+        concat("field \"", one_line(place.text(), 200), "\" holds the number ", one_line(*number, 40),
+               ", which does not fit in 64 bits; write a smaller one, or this as a string, in quotes"));
   switch (element.type()) {
     case dom::element_type::ARRAY: {
       Json list = Json::array();
