@@ -187,7 +187,7 @@ struct Switch {
 
 const std::vector<Switch>& switches() {
   static const std::vector<Switch> all{{"TRAINER_GRAPHS", {"on", "off", "launched"}},
-                                       {"TRAINER_CUDNN_ATTENTION", {"off", "backward"}},
+                                       {"TRAINER_CUDNN_ATTENTION", {"off", "forward"}},
                                        {"TRAINER_FP8_PRODUCTS", {"on", "off"}},
                                        {"TRAINER_RECURRENT_KERNELS", {"on", "off"}},
                                        {"TRAINER_BF16_SUMS", {"on", "off"}}};

@@ -103,7 +103,7 @@ class Doctor(EndToEnd):
         self.assertIn("CUBLAS_WORKSPACE_CONFIG", found["environment"]["text"])
 
     def test_a_switch_of_the_program_with_a_value_that_means_nothing_is_refused(self):
-        known = {"TRAINER_GRAPHS": "launched", "TRAINER_CUDNN_ATTENTION": "backward", "TRAINER_FP8_PRODUCTS": "on",
+        known = {"TRAINER_GRAPHS": "launched", "TRAINER_CUDNN_ATTENTION": "forward", "TRAINER_FP8_PRODUCTS": "on",
                  "TRAINER_RECURRENT_KERNELS": "off", "TRAINER_BF16_SUMS": "on"}
         found, _ = self.doctor(**known)
         for name, value in known.items():
