@@ -107,13 +107,9 @@ struct PackedLinearGroup : torch::autograd::Function<PackedLinearGroup> {
     } else {
       product_into(low, x, plain_transposed(packed.a), settings->scale);
     }
-    // The large products add to B's: they hide the reading, which would take as long as B's product itself.
-    const at::Tensor all = low.mm(plain_transposed(packed.b));
-    const at::Tensor together = all_weights(*settings, list, x.scalar_type());
-    if (together.defined()) at::Tensor(all).addmm_(x, plain_transposed(together));
+    const at::Tensor all = products(low, x, packed, *settings, list);
     variable_list out;
     for (size_t i = 0; i < layers; i++) out.push_back(packed.outputs_of(all, i));
-    if (!together.defined()) add_times_transposed(out, x, weights_of(*settings, list));
     for (size_t i = 0; i < layers; i++) {
       const int64_t bias = settings->layers[i].bias;
       if (bias >= 0) out[i].add_(list[static_cast<size_t>(bias)]);
@@ -147,6 +143,25 @@ struct PackedLinearGroup : torch::autograd::Function<PackedLinearGroup> {
   }
 
  private:
+  // Returns low B^T + x W^T, side by side for all layers.
+  static at::Tensor products(const at::Tensor& low, const at::Tensor& x, const PackedAdapters& packed,
+                             const Settings& settings, const variable_list& parameters) {
+    const std::vector<Weight> weights = weights_of(settings, parameters);
+    const at::Tensor b = plain_transposed(packed.b);
+    // A product of codes cannot be added to a sum that is there, as B's can.
+    if (weights.size() == 1) {
+      if (at::Tensor all = times_codes_transposed(x, weights[0]); all.defined()) return all.addmm_(low, b);
+    }
+    // The large products add to B's: they hide the reading, which would take as long as B's product itself.
+    at::Tensor all = low.mm(b);
+    const at::Tensor together = all_weights(settings, parameters, x.scalar_type());
+    if (together.defined()) return all.addmm_(x, plain_transposed(together));
+    variable_list parts;
+    for (size_t i = 0; i < weights.size(); i++) parts.push_back(packed.outputs_of(all, i));
+    add_times_transposed(parts, x, weights);
+    return all;
+  }
+
   static constexpr int kSavedFirst = 4;  // index of the first parameter in the saved tensors
 
   static PackedAdapters packed_before(const variable_list& saved, const variable_list& parameters,
@@ -203,11 +218,10 @@ struct PackedLinearGroup : torch::autograd::Function<PackedLinearGroup> {
       for (size_t i = 0; i < kEach * settings.layers.size(); i++) out[i + 2] = at::Tensor();
     }
 
-    // One product of codes, where that is how weights are multiplied. It cannot be added to a sum that is
-    // there, as A's can, so it comes first.
+    // One product of codes, where that is how weights are multiplied. It comes first, as in products().
     bool through_codes(const at::Tensor& together) {
       if (together.defined() && ctx->needs_input_grad(0))
-        gx = times_all(together, weights_of(settings, parameters));
+        gx = times_codes(together, weights_of(settings, parameters));
       return gx.defined();
     }
 

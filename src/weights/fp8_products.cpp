@@ -12,6 +12,7 @@
 #include "trainer/base/strings.h"
 
 #include "device/cuda_driver.h"
+#include "device/op.h"
 #include "device/target_device.h"
 #include "memory/asked_once.h"
 #include "weights/fp8_weight.h"
@@ -21,7 +22,7 @@ namespace {
 
 constexpr int64_t kMultiple = 16;  // of cuBLASLt and CUTLASS
 
-bool on_the_cpu = false;
+bool in_tests = false;
 
 bool products_are(std::string_view wanted) {
   static const std::string said = [] {
@@ -43,19 +44,24 @@ at::Tensor as_fp8(const at::Tensor& codes) { return codes.view(at::kFloat8_e4m3f
 // fp32 [rows]: of each row of the weight.
 at::Tensor scales_of_rows(const Fp8Tensor& w) { return w.scales.view({-1}).expand({w.rows()}); }
 
-// x y^T of two matrices in FP8. fp32 sums of a GPU's units have some bits less than on the CPU: a step that
-// does not would be slower, and e4m3 rounds far more.
-at::Tensor multiply(const Fp8Rows& x, const Fp8Rows& y) {
+at::Tensor product_cpu(const Fp8Rows& x, const Fp8Rows& y) {
+  const at::Tensor sums = as_fp8(x.codes).to(at::kFloat).mm(as_fp8(y.codes).to(at::kFloat).t());
+  return sums.mul_(x.scales.unsqueeze(1)).mul_(y.scales).to(at::kBFloat16);
+}
+
+// fp32 sums of a GPU's units have some bits less than on the CPU: others would be slower, and e4m3 rounds far
+// more. _scaled_mm has no form for meta.
+at::Tensor product_gpu(const Fp8Rows& x, const Fp8Rows& y) {
   const int64_t rows = x.codes.size(0), columns = y.codes.size(0);
   if (x.codes.is_meta()) return at::empty({rows, columns}, x.codes.options().dtype(at::kBFloat16));
-  const at::Tensor of_x = x.scales.view({rows, 1}), of_y = y.scales.view({1, columns});
-  if (x.codes.is_cuda()) {
-    return at::_scaled_mm(as_fp8(x.codes), as_fp8(y.codes).t(), of_x, of_y, /*bias=*/{}, /*scale_result=*/{},
-                          at::kBFloat16, /*use_fast_accum=*/true);
-  }
-  const at::Tensor sums = as_fp8(x.codes).to(at::kFloat).mm(as_fp8(y.codes).to(at::kFloat).t());
-  return sums.mul_(of_x).mul_(of_y).to(at::kBFloat16);
+  if (x.codes.is_cpu()) return product_cpu(x, y);  // an emulated GPU
+  return at::_scaled_mm(as_fp8(x.codes), as_fp8(y.codes).t(), x.scales.view({rows, 1}),
+                        y.scales.view({1, columns}), /*bias=*/{}, /*scale_result=*/{}, at::kBFloat16,
+                        /*use_fast_accum=*/true);
 }
+
+// x y^T of two matrices in FP8.
+constexpr Op kProduct{"trainer::fp8_product", product_cpu, product_gpu};
 
 // Returns by how much a product on this GPU differs from the same codes in fp64; "" if by no more than bf16
 // explains.
@@ -71,12 +77,13 @@ std::string fault_of_products(c10::Device gpu) {
     return as_fp8(rows.codes).to(at::kFloat).to(at::kDouble) * rows.scales.to(at::kDouble).unsqueeze(1);
   };
   const at::Tensor expected = exact(x).mm(exact(y).t());
-  const double off = (multiply(x, y).to(at::kDouble) - expected).norm().div(expected.norm()).item<double>();
+  const double off = (kProduct(x, y).to(at::kDouble) - expected).norm().div(expected.norm()).item<double>();
   return off <= 1e-2 ? "" : concat("the result differs by ", off);
 }
 
 bool multiplies_fp8(c10::Device device) {
-  if (device.is_cpu()) return on_the_cpu || products_are("on");
+  if (in_tests && !device.is_cuda()) return true;
+  if (device.is_cpu()) return products_are("on");
   if (products_are("off") || target_of(device) != c10::kCUDA || !has_fp8_units(device)) return false;
   static AskedOnce gpus("products in FP8", "device", "Widening weights to bf16");
   return device.is_meta() || gpus.works({device.index()}, [&] { return fault_of_products(device); });
@@ -95,7 +102,7 @@ const Fp8Tensor* multiplied_in_fp8(const at::Tensor& x, const Weight& w) {
 }
 
 at::Tensor fp8_times_transposed(const Fp8Rows& x, const Fp8Tensor& w) {
-  return multiply(x, {w.codes.view({w.rows(), w.columns()}), scales_of_rows(w).contiguous()});
+  return kProduct(x, {w.codes.view({w.rows(), w.columns()}), scales_of_rows(w).contiguous()});
 }
 
 at::Tensor fp8_times(const at::Tensor& x, const std::vector<const Fp8Tensor*>& weights) {
@@ -106,10 +113,10 @@ at::Tensor fp8_times(const at::Tensor& x, const std::vector<const Fp8Tensor*>& w
   }
   const int64_t columns = weights.front()->columns();
   const Fp8Rows scaled = fp8_rows(x, scales.size() == 1 ? scales[0].contiguous() : at::cat(scales));
-  return multiply(scaled, {transposed_codes(codes, columns), at::ones({columns}, scales[0].options())});
+  return kProduct(scaled, {transposed_codes(codes, columns), at::ones({columns}, scales[0].options())});
 }
 
-Fp8ProductsOnTheCpu::Fp8ProductsOnTheCpu() { on_the_cpu = true; }
-Fp8ProductsOnTheCpu::~Fp8ProductsOnTheCpu() { on_the_cpu = false; }
+Fp8ProductsInTests::Fp8ProductsInTests() { in_tests = true; }
+Fp8ProductsInTests::~Fp8ProductsInTests() { in_tests = false; }
 
 }  // namespace trainer

@@ -28,13 +28,13 @@ at::Tensor fp8_times_transposed(const Fp8Rows& x, const Fp8Tensor& w);
 // takes them up before it is quantised, and the codes are transposed for this product.
 at::Tensor fp8_times(const at::Tensor& x, const std::vector<const Fp8Tensor*>& weights);
 
-// While one lives, products of CPU tensors are computed so, in tests.
-class Fp8ProductsOnTheCpu {
+// While one lives, products of CPU tensors, and in memory plans, are computed so.
+class Fp8ProductsInTests {
  public:
-  Fp8ProductsOnTheCpu();
-  ~Fp8ProductsOnTheCpu();
-  Fp8ProductsOnTheCpu(const Fp8ProductsOnTheCpu&) = delete;
-  Fp8ProductsOnTheCpu& operator=(const Fp8ProductsOnTheCpu&) = delete;
+  Fp8ProductsInTests();
+  ~Fp8ProductsInTests();
+  Fp8ProductsInTests(const Fp8ProductsInTests&) = delete;
+  Fp8ProductsInTests& operator=(const Fp8ProductsInTests&) = delete;
 };
 
 }  // namespace trainer

@@ -25,7 +25,7 @@ bool is_narrower(const Weight& w, const at::Tensor& x, at::ScalarType type) {
 }  // namespace
 
 at::Tensor times_transposed(const at::Tensor& x, const Weight& w, at::ScalarType type) {
-  if (const Fp8Tensor* const fp8 = multiplied_in_fp8(x, w)) return fp8_times_transposed(fp8_rows(x), *fp8);
+  if (at::Tensor product = times_codes_transposed(x, w); product.defined()) return product;
   if (!w.is_tensor()) return times_transposed(x, rows_of(w, x, type));
   return times_transposed(x, is_narrower(w, x, type) ? w.tensor() : w.materialize(type));
 }
@@ -60,7 +60,12 @@ void add_times_transposed(std::span<const at::Tensor> sums, const at::Tensor& x,
   }
 }
 
-at::Tensor times_all(const at::Tensor& x, const std::vector<Weight>& weights) {
+at::Tensor times_codes_transposed(const at::Tensor& x, const Weight& w) {
+  const Fp8Tensor* const fp8 = multiplied_in_fp8(x, w);
+  return fp8 != nullptr ? fp8_times_transposed(fp8_rows(x), *fp8) : at::Tensor();
+}
+
+at::Tensor times_codes(const at::Tensor& x, const std::vector<Weight>& weights) {
   std::vector<const Fp8Tensor*> codes;
   for (const Weight& w : weights) {
     codes.push_back(multiplied_in_fp8(x, w));

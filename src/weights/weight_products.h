@@ -19,8 +19,9 @@ void times_into(at::Tensor& sum, const at::Tensor& x, const Weight& w, at::Scala
 // Each sum += x w^T with its weight, for sums that are there, on a GPU.
 void add_times_transposed(std::span<const at::Tensor> sums, const at::Tensor& x,
                           const std::vector<Weight>& weights);
-// x [w; w'; ...] for x [n, all rows of the weights], by one product of their codes (weights/fp8_products.h);
-// undefined where they are not multiplied so.
-at::Tensor times_all(const at::Tensor& x, const std::vector<Weight>& weights);
+// By a product of codes (weights/fp8_products.h); undefined where weights are not multiplied so: x w^T, and
+// x [w; w'; ...] for x [n, all rows of the weights].
+at::Tensor times_codes_transposed(const at::Tensor& x, const Weight& w);
+at::Tensor times_codes(const at::Tensor& x, const std::vector<Weight>& weights);
 
 }  // namespace trainer

@@ -92,7 +92,7 @@ TEST_P(Fp8Linear, MultipliesTheCodesForwardAndBackward) {
   const Fp8Layers layers(GetParam().dropout, GetParam().together);
   const Fp8Layers::Results exact = layers.exact().results();
   OperatorsOnAnEmulatedGpu operators;
-  const Fp8ProductsOnTheCpu products;
+  const Fp8ProductsInTests products;
   operators.gpu.take_used();
   const Fp8Layers::Results ours = layers.results();
   const std::vector<std::string> used = operators.gpu.take_used();

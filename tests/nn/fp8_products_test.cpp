@@ -67,7 +67,7 @@ TEST(Fp8Products, AreOfWeightsInBf16RunsWithAScaleARow) {
   const Fp8Case c = fp8_case();
   const Weight weight(std::make_shared<Fp8Weight>(c.w, at::kBFloat16));
   EXPECT_EQ(multiplied_in_fp8(c.x, weight), nullptr) << "a CPU keeps the dequantised numbers";
-  const Fp8ProductsOnTheCpu here;
+  const Fp8ProductsInTests here;
   EXPECT_NE(multiplied_in_fp8(c.x, weight), nullptr);
   EXPECT_EQ(multiplied_in_fp8(c.x.to(at::kFloat), weight), nullptr);
   EXPECT_EQ(multiplied_in_fp8(c.x, Weight(at::zeros({80, 96}, at::kBFloat16))), nullptr);

@@ -37,7 +37,8 @@ const std::vector<CountedAnswer>& counted_answers() {
 LaunchCounts launches_of_a_step(const CountedAnswer& c, int64_t layers) {
   const PlanningFor planning(c10::kCUDA);
   const at::NoGradGuard no_grad;
-  const auto model = test::counted_model(c.model, layers, /*train_all=*/false, c.nf4);
+  const auto model = test::counted_model(c.model, layers, /*train_all=*/false,
+                                         c.nf4 ? std::optional(Quantisation{}) : std::nullopt);
   EffectiveBatch batch;
   std::vector<int64_t> slots;
   for (int64_t row = 0; row < c.rows; row++) {

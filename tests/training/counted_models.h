@@ -26,7 +26,7 @@ inline int64_t layers_of(const nlohmann::json& config) {
 
 // In bf16 with so many layers; for T5: in the encoder and in the decoder.
 inline std::unique_ptr<Model> counted_model(const std::string& name, int64_t layers, bool train_all,
-                                            bool nf4) {
+                                            const std::optional<Quantisation>& quantise) {
   nlohmann::json json = model_card(name);
   for (const char* key : {"num_hidden_layers", "num_layers", "num_decoder_layers"}) {
     if (json.contains(key)) json[key] = layers;
@@ -34,8 +34,7 @@ inline std::unique_ptr<Model> counted_model(const std::string& name, int64_t lay
   json.erase("layer_types");
   const TemporaryDirectory directory;
   write_atomically(directory / "config.json", json.dump());
-  return model_on_meta(directory / ".", at::kBFloat16, train_all,
-                       nf4 ? std::optional(Quantisation{}) : std::nullopt);
+  return model_on_meta(directory / ".", at::kBFloat16, train_all, quantise);
 }
 
 }  // namespace trainer::test

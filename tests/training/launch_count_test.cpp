@@ -20,6 +20,7 @@
 #include "support/launch_counter.h"
 #include "training/counted_models.h"
 #include "training/prepare_model.h"
+#include "weights/fp8_products.h"
 
 namespace trainer {
 namespace {
@@ -33,6 +34,7 @@ struct CountedStep {
   Recompute recompute = false;
   double dropout = 0.0;
   bool nf4 = false, widen_once = false;
+  bool fp8 = false;
   bool recurrent = false;  // the third layer is recurrent, as the first two are; others are not all alike
 };
 
@@ -42,13 +44,15 @@ const std::vector<CountedStep>& counted_steps() {
       {"Qwen3-8B, LoRA, 2 x 2048", "qwen3-8b"},
       {"the same, light", "qwen3-8b", 2, 2048, true, Recompute::light()},
       {"the same, recomputed", "qwen3-8b", 2, 2048, true, true},
+      {"Qwen3-8B, FP8 and LoRA, 2 x 2048", "qwen3-8b", 2, 2048, true, false, 0.0, false, false, true},
+      {"the same in FP8, recomputed", "qwen3-8b", 2, 2048, true, true, 0.0, false, false, true},
       {"Llama-3.1-8B, LoRA, dropout 0.05, 2 x 2048", "llama-3.1-8b", 2, 2048, true, false, 0.05},
       {"Qwen2.5-7B, NF4 and LoRA, 2 x 1024, recomputed", "qwen2.5-7b", 2, 1024, true, true, 0.0, true},
       {"the same, weights widened once", "qwen2.5-7b", 2, 1024, true, true, 0.0, true, true},
       {"Qwen2.5-0.5B, all weights, 4 x 1024", "qwen2.5-0.5b", 4, 1024, false},
       {"Qwen3-0.6B, LoRA, 2 x 2048", "qwen3-0.6b"},
       {"Qwen3.5-0.8B, LoRA, 2 x 2048, a recurrent layer", "qwen3.5-0.8b", 2, 2048, true, false, 0.0, false,
-       false, true},
+       false, false, true},
       {"FLAN-T5-XL, LoRA, 8 x 512 and 512", "flan-t5-xl", 8, 512},
       {"FLAN-T5-XL, all weights, 8 x 512 and 512", "flan-t5-xl", 8, 512, false},
   };
@@ -75,9 +79,13 @@ Config counted_config(const CountedStep& c) {
 // step copies tables that stay, and packs adapters group by group.
 StepLaunches launches_of(const CountedStep& c, int64_t layers, int64_t micro_batches = 1) {
   const PlanningFor planning(c10::kCUDA);
+  const Fp8ProductsInTests products;
   Config config = counted_config(c);
   config.training.effective_batch_size = c.rows * micro_batches;
-  const std::unique_ptr<Model> model = test::counted_model(c.model, layers, !c.lora, c.nf4);
+  std::optional<Quantisation> quantise;
+  if (c.nf4) quantise.emplace();
+  if (c.fp8) quantise = Quantisation{.format = "fp8"};
+  const std::unique_ptr<Model> model = test::counted_model(c.model, layers, !c.lora, quantise);
   settle_packing(config, *model, c10::kCUDA);
   prepare_for_training(*model, config, model->vocab_size(), at::kMeta);
   Trainer trainer(config, *model, at::kMeta, /*total_steps=*/1);
@@ -155,7 +163,7 @@ TEST(LaunchCounts, AreThoseOfTheDocumentation) {
 
 TEST(LaunchCounts, OfTheHostAreThoseOfTheDocumentation) {
   const std::string documented = read_file(fs::path(SOURCE_DIR) / "docs/performance.md");
-  for (const size_t i : {0, 7, 9}) {
+  for (const size_t i : {0, 9, 11}) {
     const CountedStep& c = counted_steps()[i];
     const LaunchCounts step = count_launches(c).step;
     const std::regex row(concat("\\| ", c.name, " \\| ", step.views, "( \\(\\d+\\))? \\| ", step.allocations,
