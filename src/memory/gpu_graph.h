@@ -47,9 +47,9 @@ struct Changes {
 };
 
 // Starts a recorded graph once, in place of the run that there was: its results and changes must be that
-// run's. Otherwise `recorded` is one without a graph, with the results of another run. It compares sums and
-// norms of all elements, in fp64.
-void check_graph(RecordedWork& recorded, const GpuWork& work, const Changes& changes);
+// run's, by sums and norms of pieces in fp64. Otherwise `recorded` is one without a graph, with the results
+// of another run. `exact`: to the last bit; false: as nearly as work that adds in any order repeats itself.
+void check_graph(RecordedWork& recorded, const GpuWork& work, const Changes& changes, bool exact = true);
 
 // Returns whether work is being recorded, in this thread or another. Then nothing may be copied from the
 // host.

@@ -8,7 +8,7 @@
 namespace trainer {
 namespace {
 
-constexpr float kSmallestRow = 1e-12f;
+constexpr float kSmallestRow = 1e-35f;  // its scale is a normal number
 
 Fp8Rows fp8_rows_cpu(const at::Tensor& x, const at::Tensor& by) {
   at::Tensor wide = x.to(at::kFloat);

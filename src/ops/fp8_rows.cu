@@ -21,7 +21,7 @@ KERNEL quantise_fp8_rows(const Element* x, long long stride, const float* by, un
     UNROLL
     for (int k = 0; k < kWidth; k++) most = Most::of(fabsf(values.at[k]), most);
   }
-  const float scale = Most::of(over_block<Most>(most), 1e-12f) / 448.0f;
+  const float scale = Most::of(over_block<Most>(most), 1e-35f) / 448.0f;
   if (threadIdx.x == 0) scales[blockIdx.x] = scale;
   for (int c = first; c < cols; c += step) {
     const Pack<float, kWidth> values = scaled<kWidth>(row, by, c);
@@ -37,7 +37,7 @@ constexpr int kTile = 64, kWord = 4;
 // codes [rows, cols] to out [cols, rows], whose rows are `stride` apart. A block has a tile, and 256 threads,
 // which move words of four bytes. Rows and columns are multiples of four.
 KERNEL transpose_codes(const unsigned char* codes, unsigned char* out, long long stride, int rows, int cols) {
-  __shared__ unsigned char tile[kTile][kTile + kWord];
+  alignas(kWord) __shared__ unsigned char tile[kTile][kTile + kWord];
   constexpr int words = kTile / kWord;
   const int row = blockIdx.y * kTile, col = blockIdx.x * kTile;
   for (int i = threadIdx.x; i < kTile * words; i += blockDim.x) {

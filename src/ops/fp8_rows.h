@@ -17,9 +17,9 @@ struct Fp8Rows {
 };
 
 // Quantises x [rows, columns], fp32 or bf16, whose rows may be apart, as Fp8Quantiser does a weight: the
-// scale is the row's largest magnitude / 448, and a code is value / scale, rounded to the nearest, ties to
-// even. `by`, fp32 [columns]: each column is multiplied by its number before; may be undefined. NaN stays
-// NaN, at least where it is.
+// scale is the row's largest magnitude / 448 (1e-35 / 448 at least: gradients are small), and a code is value
+// / scale, rounded to the nearest, ties to even. `by`, fp32 [columns]: each column is multiplied by its
+// number before; may be undefined. NaN stays NaN, at least where it is.
 Fp8Rows fp8_rows(const at::Tensor& x, const at::Tensor& by = {});
 
 // Returns the codes of matrices, uint8 [any rows * columns] each, below each other and transposed: uint8

@@ -172,14 +172,16 @@ OffloadedPlan offloaded_at_peak(const std::vector<MetaEvent>& events, int64_t mo
 int64_t granularity(c10::DeviceType device) { return device == c10::kCPU ? 64 : 512; }
 
 // Known sizes: a CUDA context with the kernels that a run loads, cuBLAS's workspaces as LibTorch makes them
-// on Hopper (smaller before), one for each of the threads that run forward and backward, the unused ends of
-// the caching allocator's segments (20 MB each for large and small tensors), and for gaps between blocks a
-// twentieth of what is allocated and freed in a step. What is allocated once, before the first step, leaves
-// no gaps. Ranks have NCCL's buffers, some 10 MB for each of up to 32 channels, and more of its kernels.
-int64_t reserve_of(const MemoryPlan& plan, const PlanTarget& target) {
+// on Hopper (smaller before), one for each of the threads that run forward and backward (and for the stream
+// on which they are recorded), the unused ends of the caching allocator's segments (20 MB each for large and
+// small tensors), and for gaps between blocks a twentieth of what is allocated and freed in a step. What is
+// allocated once, before the first step, leaves no gaps. Ranks have NCCL's buffers, some 10 MB for each of up
+// to 32 channels, and more of its kernels.
+int64_t reserve_of(const MemoryPlan& plan, const PlanTarget& target, bool records_passes) {
   if (target.device == c10::kCPU) return 0;
   constexpr int64_t nccl = 400'000'000;
-  constexpr int64_t workspaces = 2 * 8 * 4096 * 1024, segments = 2 * 20 << 20;
+  const int64_t workspaces = (records_passes ? 4 : 2) * int64_t{8} * 4096 * 1024;
+  constexpr int64_t segments = 2 * 20 << 20;
   const int64_t passing = plan.activations + plan.recompute + plan.loss + plan.input + plan.update;
   return kCudaContextBytes + workspaces + segments + passing / 20 + (target.ranks > 1 ? nccl : 0);
 }
@@ -256,7 +258,7 @@ MemoryPlan plan_memory(const Config& config, const std::filesystem::path& model,
   MemoryPlan plan = step.records_passes ? at_peak_with_graphs(events) : at_peak(events, /*offloaded=*/false);
   plan.offloaded = offloaded_at_peak(events, offload_use().moved - moved, step, config, target);
   plan.offload = config.memory.offload;
-  plan.reserve = reserve_of(plan, target);
+  plan.reserve = reserve_of(plan, target, step.records_passes);
   plan.batch_size = config.training.batch_size;
   plan.num_blocks = step.num_blocks;
   plan.sample_tokens = step.sample_tokens;

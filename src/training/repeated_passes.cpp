@@ -58,7 +58,9 @@ std::vector<at::Tensor> defined_of(const std::vector<at::Tensor>& tensors) {
 }
 
 std::vector<at::Tensor> tensors_of(const LossSum& out) {
-  return {out.loss.detach(), out.correct, out.z_loss, out.divergence, out.log_probabilities};
+  const auto plain = [](const at::Tensor& x) { return x.defined() ? x.detach() : x; };
+  return {plain(out.loss), plain(out.correct), plain(out.z_loss), plain(out.divergence),
+          plain(out.log_probabilities)};
 }
 
 LossSum loss_of(const std::vector<at::Tensor>& results) {
@@ -67,8 +69,8 @@ LossSum loss_of(const std::vector<at::Tensor>& results) {
 
 }  // namespace
 
-RepeatedPasses::RepeatedPasses(Gradients& gradients, at::Device device)
-    : gradients_(gradients), device_(device), pool_(new_graph_pool()) {}
+RepeatedPasses::RepeatedPasses(Gradients& gradients, at::Device device, bool ordered)
+    : gradients_(gradients), device_(device), pool_(new_graph_pool()), ordered_(ordered) {}
 
 void RepeatedPasses::begin() {
   begins_ = true;
@@ -85,7 +87,7 @@ void RepeatedPasses::forget() {
 }
 
 bool RepeatedPasses::stop() {
-  const bool any = graphs_ > 0;
+  const bool any = graphs_ > 0 || std::exchange(recording_, false);
   if (any) log::info("the passes of steps are no longer started as CUDA graphs, to save memory");
   stopped_ |= any;
   forget();
@@ -125,6 +127,7 @@ LossSum RepeatedPasses::record(Known& known, const MicroBatch& micro, const at::
   known.micro = micro;
   for_each_tensor(known.micro, [](at::Tensor& tensor) { tensor = tensor.clone(); });
   known.seed = seed.clone();
+  recording_ = true;
   const GpuWork work = [pass, own = known.micro, own_seed = known.seed] {
     return tensors_of(pass(own, own_seed));
   };
@@ -133,9 +136,10 @@ LossSum RepeatedPasses::record(Known& known, const MicroBatch& micro, const at::
     recorded.problem = "not all passes have gradients of the same weights";
   if (recorded.problem.empty() && !checked_) {
     const std::vector<at::Tensor> sums = defined_of(sums_);
-    check_graph(recorded, work, {sums, [&] { at::_foreach_zero_(sums); }});
+    check_graph(recorded, work, {sums, [&] { at::_foreach_zero_(sums); }}, ordered_);
   }
   checked_ = true;
+  recording_ = false;
   const LossSum out = loss_of(recorded.now);
   if (!recorded.problem.empty()) {
     log::info(concat("the passes of steps are not recorded as CUDA graphs: ", recorded.problem));

@@ -22,8 +22,8 @@ class RepeatedPasses {
   // What a pass depends on besides the micro-batch.
   using Form = std::vector<int64_t>;
 
-  // `gradients`: where passes add to. They must outlive it.
-  RepeatedPasses(Gradients& gradients, at::Device device);
+  // `gradients`: where passes add to. They must outlive it. `ordered`: passes repeat their bits.
+  RepeatedPasses(Gradients& gradients, at::Device device, bool ordered);
 
   // To be called before the passes of a step, when there are no gradients.
   void begin();
@@ -34,7 +34,8 @@ class RepeatedPasses {
   LossSum run(const MicroBatch& micro, const at::Tensor& seed, Form form, const Pass& pass);
   // Frees the graphs, as before other work that needs the memory. Gradients that there are stay.
   void forget();
-  // Frees them for good, because there is no room for them. Returns whether there were any.
+  // Frees them for good, because there is no room for them. Returns whether there were any, or one was being
+  // recorded.
   bool stop();
 
  private:
@@ -56,7 +57,8 @@ class RepeatedPasses {
   size_t graphs_ = 0;
   // All graphs add to these, from the first recording on. They begin a step with zeros.
   std::vector<at::Tensor> sums_;
-  bool begins_ = false, checked_ = false, stopped_ = false;
+  bool ordered_, begins_ = false, checked_ = false, stopped_ = false;
+  bool recording_ = false;  // also after an error in a recording, whose memory was then missing
 };
 
 }  // namespace trainer

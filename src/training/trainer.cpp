@@ -91,7 +91,7 @@ Trainer::Trainer(const Config& config, Model& model, at::Device device, int64_t 
       schedule_(config.optimizer, total_steps),
       anchor_(at::zeros({1}, device).set_requires_grad(true)),
       packs_(std::make_shared<AdapterPacks>()),
-      repeated_(std::make_unique<RepeatedPasses>(gradients_, device)),
+      repeated_(std::make_unique<RepeatedPasses>(gradients_, device, config.training.deterministic)),
       multiplied_weights_(count_multiplied_weights(model)),
       thrash_watch_([this] { return allocator_retries(device_); }) {}
 
@@ -241,11 +241,11 @@ TermSums Trainer::run_passes(const EffectiveBatch& batch, const MicroBatchSplit&
   context.recompute_blocks = split.recomputed_blocks;
   context.light = split.recomputed_blocks > 0 || config_.memory.gradient_checkpointing.is_light();
   context.widen_once = split.widen_once;
-  const bool can_repeat = this->can_repeat(context),
-             repeated = can_repeat && !device_.is_meta() && records_passes();
+  const bool repeated = records_passes() && !device_.is_meta();
   if (repeated) {  // their adapters are packed by each pass: those of an update lie elsewhere in the next one
     repeated_->begin();
   } else {
+    repeated_->forget();
     context.packs = packs_;
     packs_->begin();
   }
@@ -264,7 +264,7 @@ TermSums Trainer::run_passes(const EffectiveBatch& batch, const MicroBatchSplit&
   }
   const int64_t count = std::ssize(split.micro_batches);
   const size_t last = last_with_labels(batch, split);
-  const bool few_forms = can_repeat && gains_by_few_forms();
+  const bool few_forms = gains_by_few_forms();
   Progress shown(count > 1 ? "micro-batches" : "one micro-batch", count > 1 ? count : 0);
   for (; at.micro_batch < split.micro_batches.size(); at.micro_batch++) {
     if (count > 1) shown.set(static_cast<int64_t>(at.micro_batch));
@@ -370,7 +370,7 @@ OomRecoveryOptions Trainer::recovery_options(const std::string& stage) {
 void Trainer::move_to(at::Device device) {
   at::NoGradGuard no_grad;
   gradients_.clear();
-  repeated_ = std::make_unique<RepeatedPasses>(gradients_, device);
+  repeated_ = std::make_unique<RepeatedPasses>(gradients_, device, config_.training.deterministic);
   packs_->forget();
   placement_->move_to(device);
   {

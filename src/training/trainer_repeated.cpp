@@ -10,20 +10,19 @@
 
 namespace trainer {
 
-// Returns whether the passes of this step depend on their micro-batches only, and on what is on the device.
-bool Trainer::can_repeat(const ForwardContext& context) const {
-  return ranks_.alone() && !answers_ && !vectors_ && context.embedding_noise <= 0 && !context.kept_inputs &&
+// Returns whether passes depend on their micro-batches only, and on what is on the device.
+bool Trainer::can_repeat() const {
+  return ranks_.alone() && !answers_loss_ && !config_.objective.embeds() && !config_.memory.offload.any() &&
+         config_.training.neftune_noise_alpha <= 0 && !placement_->kept_inputs() &&
          !placement_->lends_weights();
 }
 
-bool Trainer::records_passes() const {
-  return ranks_.alone() && !config_.memory.offload.any() && records_work(target(), products_of_a_pass());
-}
+bool Trainer::records_passes() const { return can_repeat() && records_work(target(), products_of_a_pass()); }
 
 // Returns whether packed rows are padded to few forms, so that passes repeat. Where the launches are a small
 // part of a pass, the padding would cost more than they do. The answer is the same for all steps of a run.
 bool Trainer::gains_by_few_forms() const {
-  return config_.data.packs() && repeats_work(target(), products_of_a_pass()) &&
+  return can_repeat() && config_.data.packs() && repeats_work(target(), products_of_a_pass()) &&
          model_.packs_by_starts(device_);
 }
 

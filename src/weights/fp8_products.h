@@ -20,6 +20,9 @@ namespace trainer {
 // which has no units for them, to see what they do to a model.
 const Fp8Tensor* multiplied_in_fp8(const at::Tensor& x, const Weight& w);
 
+// Returns whether products of bf16 on this device can be computed so.
+bool multiplies_fp8(c10::Device device);
+
 // x w^T in bf16, for x [n, columns of w]: one call of LibTorch's _scaled_mm. On the CPU the same codes are
 // multiplied in fp32, in which their products are exact.
 at::Tensor fp8_times_transposed(const Fp8Rows& x, const Fp8Tensor& w);

@@ -8,6 +8,7 @@
 #include "trainer/base/strings.h"
 
 #include "formats/stored_fp8.h"
+#include "weights/fp8_products.h"
 #include "weights/weight_format.h"
 
 namespace trainer {
@@ -137,6 +138,7 @@ class Fp8Format : public WeightFormat {
   }
 
   std::string said_on(at::Device device) const override {
+    if (multiplies_fp8(device)) return "";
     return concat(
         "weights in FP8 are widened when they are multiplied on ", device.is_cuda() ? "the GPU" : "the CPU",
         ": they take half the memory of bf16, and steps take somewhat longer (docs/quantization.md)");

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "support/gpu.h"
 #include "support/reference.h"
 #include "weights/fp8_weight.h"
 
@@ -60,6 +61,25 @@ TEST(Fp8Products, OneScaleForAllRowsIsThatOfEach) {
   c.w.scales = c.w.scales.narrow(0, 40, 1).clone();
   EXPECT_LE(relative_difference(fp8_times_transposed(fp8_rows(c.x), c.w),
                                 fp8_values(fp8_rows(c.x)).mm(exact_fp8(c.w).t())),
+            4e-3);
+}
+
+TEST(Fp8Products, OnAGpuAreTheCpus) {
+  const std::string why = test::why_no_gpu(kernel_file("rms_norm"), "Element=float kWidth=1");
+  if (!why.empty()) GTEST_SKIP() << why;
+  if (!multiplies_fp8(c10::Device(c10::kCUDA, 0))) GTEST_SKIP() << "a card without products in FP8";
+  const Fp8Case c = fp8_case();
+  const auto there = [](Fp8Tensor w) {
+    w.codes = test::on_gpu(w.codes);
+    w.scales = test::on_gpu(w.scales);
+    return w;
+  };
+  const Fp8Tensor w = there(c.w), other = there(c.other);
+  EXPECT_LE(relative_difference(fp8_times_transposed(fp8_rows(test::on_gpu(c.x)), w).cpu(),
+                                fp8_times_transposed(fp8_rows(c.x), c.w)),
+            4e-3);
+  EXPECT_LE(relative_difference(fp8_times(test::on_gpu(c.gradient), {&w, &other}).cpu(),
+                                fp8_times(c.gradient, {&c.w, &c.other})),
             4e-3);
 }
 

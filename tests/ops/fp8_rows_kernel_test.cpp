@@ -22,7 +22,7 @@ TEST(Fp8Rows, AreQuantisedAsWeightsAre) {
   EXPECT_TRUE(rows.scales.equal(same.scales));
 }
 
-TEST(Fp8Rows, HaveTheSameBitsOnAGpu) {
+TEST(Fp8Rows, HaveTheSameBitsOnAnEmulatedGpu) {
   Random random(2);
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
     for (const int64_t cols : {16, 96, 4112, 33}) {
@@ -48,6 +48,15 @@ TEST(Fp8Rows, EachNumberIsRoundedAsLibTorchRoundsIt) {
   const Fp8Rows rows = rows_on_a_gpu(x);
   EXPECT_EQ(rows.scales.item<float>(), 1.0f);
   EXPECT_TRUE(rows.codes.equal(x.to(at::kFloat8_e4m3fn).view(at::kByte)));
+}
+
+// Gradients of a large batch, by the scales of a weight.
+TEST(Fp8Rows, OfSmallNumbersAreAsExact) {
+  const at::Tensor x = Random(3).normal({4, 64});
+  const Fp8Rows rows = rows_on_a_gpu(x), small = rows_on_a_gpu(x * 0x1p-70, at::full({64}, 0x1p-20f));
+  EXPECT_TRUE(small.codes.equal(rows.codes));
+  EXPECT_TRUE((small.scales * 0x1p90).equal(rows.scales));
+  EXPECT_TRUE(fp8_rows(x * 0x1p-90).codes.equal(rows.codes));
 }
 
 TEST(Fp8Rows, ZerosStayZerosAndNanIsNotHidden) {

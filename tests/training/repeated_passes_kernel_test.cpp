@@ -44,11 +44,13 @@ struct Batches {
 };
 
 // `fail_at`: the allocation of the tenth step that fails.
-Steps twelve_steps(const Case& c, const Batches& batches, int64_t fail_at = 0) {
+Steps twelve_steps(const Case& c, const Batches& batches, int64_t fail_at = 0,
+                   const std::function<void(Config&)>& change = {}) {
   Bench bench(c, [&](Config& config) {
     config.training.micro_batching = MicroBatching::samples;
     config.training.batch_size = batches.samples;
     config.optimizer.grad_dtype = StateDtype::fp32;
+    if (change) change(config);
   });
   const Golden golden(c.model);
   Steps steps;
@@ -97,6 +99,25 @@ TEST_P(RepeatedPassesOnAnEmulatedGpu, AreLaunchedAgainWhereTheFirstGraphGivesOth
   const RepeatingOnTheCpu repeating(/*wrong=*/true);
   expect_same_bits(twelve_steps(GetParam(), kTwoForms), launched);
   EXPECT_EQ(RepeatedOnTheCpu::starts, 1);
+}
+
+TEST_P(RepeatedPassesOnAnEmulatedGpu, AreLaunchedAgainWhereARecordingRunsOutOfMemory) {
+  const Steps launched = twelve_steps(GetParam(), kTwoForms);
+  const RepeatingOnTheCpu repeating;
+  RepeatedOnTheCpu::lacks_memory = true;
+  expect_same_bits(twelve_steps(GetParam(), kTwoForms), launched);
+  EXPECT_EQ(RepeatedOnTheCpu::starts, 0);
+}
+
+// Where gradients are added in any order, a graph's bits cannot be those of the run.
+TEST_P(RepeatedPassesOnAnEmulatedGpu, InFreeOrderTheFirstGraphIsComparedByNumbers) {
+  const auto free_order = [](Config& config) { config.training.deterministic = false; };
+  for (const double off : {1e-4, 0.5}) {
+    const RepeatingOnTheCpu repeating;
+    RepeatedOnTheCpu::off = off;
+    twelve_steps(GetParam(), kTwoForms, 0, free_order);
+    EXPECT_EQ(RepeatedOnTheCpu::starts == 1, off > 0.1) << off;
+  }
 }
 
 // The graphs' memory is what is missing then, so the micro-batches stay as they are.

@@ -141,7 +141,7 @@ class Trainer {
   Begun forward(MicroBatch micro, const ForwardContext& context, const std::vector<int64_t>& slots,
                 const at::Tensor& seed);
   // Passes that repeat: src/training/trainer_repeated.cpp.
-  bool can_repeat(const ForwardContext& context) const;
+  bool can_repeat() const;
   bool gains_by_few_forms() const;
   double products_of_a_pass() const;
   at::Device target() const;
