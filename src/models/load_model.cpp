@@ -50,8 +50,7 @@ constexpr const char* kOtherFiles =
     "Use the config.json that was saved with these weights; download damaged ones again.";
 constexpr const char* kWithoutHead =
     "The model was saved without its head (by AutoModel), and config.json does not tie it to the embedding: "
-    "it "
-    "cannot write text. Take the model that this one was made from, or train it to score texts "
+    "it cannot write text. Take the model that this one was made from, or train it to score texts "
     "(objective.name classification, regression or reward).";
 
 // Compares the model's tree with the stored tensors and reports all differences in one error; fills in the

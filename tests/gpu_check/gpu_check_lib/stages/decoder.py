@@ -6,7 +6,7 @@ SHAPE = "qwen3-8b"
 STEPS = 10
 # Allowed differences in bf16 for the same samples, with another order of sums or other kernels.
 BF16_FIRST, BF16_ALL, BF16_NORM = 1e-3, 2e-3, 5e-2
-NF4_FIRST = 2e-2
+QUANTISED_FIRST = 2e-2
 LIMIT = "24GB"
 
 
@@ -83,7 +83,18 @@ def in_four_bits(check):
     found = run(check, "8B LoRA on NF4, recompute", **sizes)
     expect_plan(check, found.figures)
     training.expect_near(check, "the first loss of the base in bf16", found.figures["losses"][:1], stored(check)["losses"][:1],
-                         NF4_FIRST)
+                         QUANTISED_FIRST)
+
+
+def in_fp8(check):
+    """Codes are multiplied on cards that can, otherwise both runs widen them."""
+    for title, sizes, extra in (("", {}, {}), (", recompute", {"memory.gradient_checkpointing": "true"}, {}),
+                                (", widened", {}, {"TRAINER_FP8_PRODUCTS": "off"})):
+        found = run(check, f"8B LoRA on FP8{title}", extra, **{"model.quantize": "fp8", **sizes})
+        expect_plan(check, found.figures)
+        training.expect_near(check, f"8B LoRA on FP8{title}: the first loss of the base in bf16", found.figures["losses"][:1],
+                             stored(check)["losses"][:1], QUANTISED_FIRST)
+        check.expect("weights are not widened instead", "Widening weights to bf16 is used instead" not in found.text)
 
 
 def offloaded(check):
@@ -217,6 +228,7 @@ FIRST = [
     stage("8b-graphs", "the same with passes as CUDA graphs (TRAINER_GRAPHS=on): the same bits, tok/s", graphs, 0.8),
     stage("8b-cudnn", "the same with FlashAttention in place of cuDNN's backward pass, and of both (TRAINER_CUDNN_ATTENTION): near losses, tok/s",
           ordered_cudnn, 2),
+    stage("8b-fp8", "the base in FP8, as it is and recomputed, and with widened weights: near losses, tok/s, planned and measured peak", in_fp8, 2.2),
     stage("8b-repeat", "the same once more: the same bits", repeat, 1),
 ]
 PEER = [
