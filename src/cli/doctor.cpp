@@ -8,6 +8,7 @@
 #include "trainer/base/error.h"
 #include "trainer/config/load.h"
 
+#include "base/switches.h"
 #include "cli/commands.h"
 #include "cli/open_core.h"
 #include "cli/resolve_names.h"
@@ -16,7 +17,7 @@
 namespace trainer::cli {
 namespace {
 
-// Environment variables that change how a run computes, or where.
+// Environment variables that change how a run computes, or where, besides the program's switches.
 constexpr const char* kVariables[] = {"CUDA_VISIBLE_DEVICES",
                                       "CUDA_DEVICE_ORDER",
                                       "CUDA_LAUNCH_BLOCKING",
@@ -25,11 +26,6 @@ constexpr const char* kVariables[] = {"CUDA_VISIBLE_DEVICES",
                                       "PYTORCH_CUDA_ALLOC_CONF",
                                       "PYTORCH_NO_CUDA_MEMORY_CACHING",
                                       "TRAINER_GPU_LOCKS",
-                                      "TRAINER_GRAPHS",
-                                      "TRAINER_CUDNN_ATTENTION",
-                                      "TRAINER_FP8_PRODUCTS",
-                                      "TRAINER_RECURRENT_KERNELS",
-                                      "TRAINER_BF16_SUMS",
                                       "OMP_NUM_THREADS",
                                       "OMP_WAIT_POLICY",
                                       "OMP_PROC_BIND",
@@ -50,9 +46,11 @@ constexpr const char* kVariables[] = {"CUDA_VISIBLE_DEVICES",
 // Before run_in_library(), which sets some of them itself.
 std::vector<std::pair<std::string, std::string>> set_variables() {
   std::vector<std::pair<std::string, std::string>> found;
-  for (const char* name : kVariables) {
+  const auto add = [&](const char* name) {
     if (const char* value = std::getenv(name)) found.emplace_back(name, net::without_credentials(value));
-  }
+  };
+  for (const char* name : kVariables) add(name);
+  for (const SwitchValues& one : all_switches()) add(one.name);
   return found;
 }
 

@@ -17,6 +17,7 @@
 #include "trainer/base/strings.h"
 
 #include "base/ask_python.h"
+#include "base/switches.h"
 #include "config/cards.h"
 
 namespace trainer::cli {
@@ -179,28 +180,15 @@ void set_environment(int64_t num_threads, const MemoryConfig& memory) {
   set_allocator(memory);
 }
 
-// Switches of the program itself. Read where they are used, a value that none of them knows would be none.
-struct Switch {
-  const char* name;
-  std::vector<std::string> values;
-};
-
-const std::vector<Switch>& switches() {
-  static const std::vector<Switch> all{{"TRAINER_GRAPHS", {"on", "off", "launched"}},
-                                       {"TRAINER_CUDNN_ATTENTION", {"off", "forward"}},
-                                       {"TRAINER_FP8_PRODUCTS", {"on", "off"}},
-                                       {"TRAINER_RECURRENT_KERNELS", {"on", "off"}},
-                                       {"TRAINER_BF16_SUMS", {"on", "off"}}};
-  return all;
-}
-
+// Where a switch is read, a value that it does not know would be none.
 void refuse_unknown_switches() {
-  for (const Switch& one : switches()) {
+  for (const SwitchValues& one : all_switches()) {
     const char* const value = std::getenv(one.name);
     if (value == nullptr || *value == '\0' || std::ranges::find(one.values, value) != one.values.end())
       continue;
+    const std::vector<std::string> values(one.values.begin(), one.values.end());
     throw ConfigError(concat("environment variable ", one.name, "=", value, ": must be ",
-                             join(one.values, " or "), ", or not be set"));
+                             join(values, " or "), ", or not be set"));
   }
 }
 

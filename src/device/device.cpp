@@ -3,7 +3,6 @@
 #include <cstdlib>
 #include <dlfcn.h>
 #include <filesystem>
-#include <string_view>
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
@@ -14,7 +13,9 @@
 #include "trainer/device/acquire_device.h"
 
 #include "base/file_facts.h"
+#include "base/switches.h"
 #include "device/cuda_driver.h"
+#include "device/known_gpu.h"
 #include "device/nvml.h"
 #include "device/nvrtc.h"
 
@@ -49,8 +50,7 @@ std::string try_open_cuda() {
   at::globalContext().setSDPUseCuDNN(false);
   use_tf32(true);
   // By default cuBLAS may add up the parts of a bf16 product in bf16, which loses up to 8 bits of the sum.
-  const char* const sums = std::getenv("TRAINER_BF16_SUMS");
-  at::globalContext().setAllowBF16ReductionCuBLAS(sums != nullptr && std::string_view(sums) == "on");
+  at::globalContext().setAllowBF16ReductionCuBLAS(switch_is(Switch::bf16_sums, "on"));
   return "";
 }
 
@@ -74,9 +74,8 @@ std::string describe_device(c10::Device device) {
 }
 
 int compute_major(c10::Device device) {
-  const auto& known = cuda_driver().devices;
-  const auto index = static_cast<size_t>(device.index());
-  return index < known.size() ? known[index].major : 0;
+  const CudaDevice* const gpu = known_gpu(device);
+  return gpu != nullptr ? gpu->major : 0;
 }
 
 bool computes_in_bf16(c10::Device device) {

@@ -1,7 +1,6 @@
 #include "memory/gpu_graph.h"
 
 #include <atomic>
-#include <cstdlib>
 #include <exception>
 #include <map>
 #include <string_view>
@@ -16,8 +15,9 @@
 #include "trainer/memory/device_memory.h"
 
 #include "base/dynamic_library.h"
+#include "base/switches.h"
 #include "device/cuda_driver.h"
-#include "device/gpu_speed.h"
+#include "device/known_gpu.h"
 #include "memory/gpu_allocator.h"
 
 namespace trainer {
@@ -40,19 +40,14 @@ int driver_call(const char* name, Arguments... arguments) {
 
 c10::impl::VirtualGuardImpl gpus() { return c10::impl::VirtualGuardImpl(c10::kCUDA); }
 
-bool are_graphs(std::string_view wanted) {
-  static const std::string value = [] {
-    const char* const given = std::getenv("TRAINER_GRAPHS");
-    return std::string(given == nullptr ? "" : given);
-  }();
-  return value == wanted;
-}
+bool are_graphs(std::string_view value) { return switch_is(Switch::graphs, value); }
 
 // A pass forward and backward of so many products takes some 0.15 s on an H100, by arithmetic the time of its
 // launches.
-bool takes_as_long_to_launch(c10::Device gpu, double products) {
+bool takes_as_long_to_launch(c10::Device device, double products) {
   constexpr double clocks = 37e6;  // of products alone
-  return products <= clocks * static_cast<double>(products_per_clock(gpu));
+  const CudaDevice* const gpu = known_gpu(device);
+  return gpu != nullptr && products <= clocks * static_cast<double>(products_per_clock(*gpu));
 }
 
 // Sums and norms, fp64, of pieces of each tensor: a whole one in fp64 might not fit.

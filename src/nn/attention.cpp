@@ -14,6 +14,7 @@
 
 #include "trainer/device/device.h"
 
+#include "base/switches.h"
 #include "device/target_device.h"
 #include "memory/gpu_graph.h"
 #include "nn/cudnn_backward_plan.h"
@@ -52,13 +53,7 @@ bool is_frequent(const at::Tensor& q) {
 }
 
 // TRAINER_CUDNN_ATTENTION: `off` leaves all to FlashAttention, `forward` the backward pass in a fixed order.
-bool cudnn_attention_is(std::string_view value) {
-  static const std::string said = [] {
-    const char* const variable = std::getenv("TRAINER_CUDNN_ATTENTION");
-    return std::string(variable == nullptr ? "" : variable);
-  }();
-  return said == value;
-}
+bool cudnn_attention_is(std::string_view value) { return switch_is(Switch::cudnn_attention, value); }
 
 // Returns whether cuDNN may attend on Hopper, where it takes half of FlashAttention's time.
 bool suits_cudnn(const at::Tensor& q, const std::optional<at::Tensor>& mask) {
@@ -72,8 +67,8 @@ bool may_use_cudnn_backward() { return !cudnn_attention_is("forward") && has_bac
 
 // The GPU of a plan is like the first here; it may not be here at all.
 bool plans_cudnn_backward(const Qkv& in) {
-  return target_of(in.q.device()) == c10::kCUDA && is_hopper(c10::Device(c10::kCUDA, 0)) &&
-         may_use_cudnn_backward() && sizes_suit_cudnn_backward(in);
+  return target_of(in.q.device()) == c10::kCUDA && is_hopper(c10::kCUDA) && may_use_cudnn_backward() &&
+         sizes_suit_cudnn_backward(in);
 }
 
 // LibTorch's operator; on meta, what it would be on the target.

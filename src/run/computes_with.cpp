@@ -6,6 +6,7 @@
 
 #include "trainer/base/strings.h"
 
+#include "base/switches.h"
 #include "base/text.h"
 #include "ops/cpu_products.h"
 
@@ -45,9 +46,8 @@ std::map<std::string, std::string> computes_with(c10::Device device) {
     all[concat("environment ", name)] = value == nullptr ? "none" : value;
   }
   // Earlier checkpoints do not have them: they were not there, as in most runs.
-  for (const char* name :
-       {"TRAINER_FP8_PRODUCTS", "TRAINER_RECURRENT_KERNELS", "TRAINER_CUDNN_ATTENTION", "TRAINER_GRAPHS"}) {
-    if (const char* value = std::getenv(name)) all[concat("environment ", name)] = value;
+  for (const SwitchValues& one : all_switches()) {
+    if (const char* value = std::getenv(one.name)) all[concat("environment ", one.name)] = value;
   }
   if (device.is_cuda()) {
     all["library CUDA"] = told_by_libtorch(told, "CUDA Runtime ");

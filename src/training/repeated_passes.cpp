@@ -87,7 +87,7 @@ void RepeatedPasses::forget() {
 }
 
 bool RepeatedPasses::stop() {
-  const bool any = graphs_ > 0 || std::exchange(recording_, false);
+  const bool any = std::exchange(recording_, false) || graphs_ > 0;
   if (any) log::info("the passes of steps are no longer started as CUDA graphs, to save memory");
   stopped_ |= any;
   forget();

@@ -1,7 +1,5 @@
 #include "weights/fp8_products.h"
 
-#include <algorithm>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,7 +10,8 @@
 
 #include "trainer/base/strings.h"
 
-#include "device/cuda_driver.h"
+#include "base/switches.h"
+#include "device/known_gpu.h"
 #include "device/op.h"
 #include "device/target_device.h"
 #include "memory/asked_once.h"
@@ -25,20 +24,7 @@ constexpr int64_t kMultiple = 16;  // of cuBLASLt and CUTLASS
 
 bool in_tests = false;
 
-bool products_are(std::string_view wanted) {
-  static const std::string said = [] {
-    const char* const value = std::getenv("TRAINER_FP8_PRODUCTS");
-    return std::string(value == nullptr ? "" : value);
-  }();
-  return said == wanted;
-}
-
-bool has_fp8_units(c10::Device device) {
-  const auto& known = cuda_driver().devices;
-  const auto index = static_cast<size_t>(std::max<int>(device.index(), 0));
-  if (index >= known.size()) return false;
-  return known[index].major > 8 || (known[index].major == 8 && known[index].minor == 9);
-}
+bool products_are(std::string_view value) { return switch_is(Switch::fp8_products, value); }
 
 at::Tensor as_fp8(const at::Tensor& codes) { return codes.view(at::kFloat8_e4m3fn); }
 
@@ -107,7 +93,9 @@ std::string fault_of_products(c10::Device gpu) {
 bool multiplies_fp8(c10::Device device) {
   if (in_tests && !device.is_cuda()) return true;
   if (device.is_cpu()) return products_are("on");
-  if (products_are("off") || target_of(device) != c10::kCUDA || !has_fp8_units(device)) return false;
+  const CudaDevice* const gpu = known_gpu(device);
+  if (products_are("off") || target_of(device) != c10::kCUDA || gpu == nullptr || !has_fp8_units(*gpu))
+    return false;
   static AskedOnce gpus("products in FP8", "device", "Widening weights to bf16");
   return device.is_meta() || gpus.works({device.index()}, [&] { return fault_of_products(device); });
 }

@@ -1,7 +1,7 @@
 // Products with weights in FP8 by their codes, without widening them. GPUs from compute capability 8.9 on
-// (Ada, Hopper, Blackwell) multiply e4m3 about twice as fast as bf16. It rounds more than a widened product
-// does: the other factor, activations or gradients, is in e4m3 as well, with a scale a row. No card has run
-// it yet: before its first use it is compared with the same codes multiplied in fp64.
+// (Ada, Hopper, Blackwell) multiply e4m3 twice as fast as bf16, by their data sheets. It rounds more than a
+// widened product does: the other factor, activations or gradients, is in e4m3 as well, with a scale a row.
+// No card has run it yet: before its first use it is compared with the same codes multiplied in fp64.
 #pragma once
 
 #include <vector>
@@ -10,7 +10,7 @@
 
 #include "trainer/weights/weight.h"
 
-#include "ops/fp8_rows.h"
+#include "ops/fp8.h"
 
 namespace trainer {
 

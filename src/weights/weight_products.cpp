@@ -38,8 +38,7 @@ at::Tensor times(const at::Tensor& x, const Weight& w, at::ScalarType type) {
 
 void times_into(at::Tensor& sum, const at::Tensor& x, const Weight& w, at::ScalarType type) {
   if (w.is_tensor()) return times_into(sum, x, w.materialize(type));
-  if (const Fp8Tensor* const fp8 = multiplied_in_fp8(x, w)) {
-    const at::Tensor product = fp8_times(x, {fp8});
+  if (const at::Tensor product = times_codes(x, {w}); product.defined()) {
     sum = sum.defined() ? sum.add_(product) : product;
     return;
   }

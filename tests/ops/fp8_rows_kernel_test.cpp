@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "ops/emulated_kernels.h"
-#include "ops/fp8_rows.h"
+#include "ops/fp8.h"
 #include "support/reference.h"
 
 namespace trainer {

@@ -9,7 +9,6 @@
 #include "ops/dropout.cu"
 #include "ops/embedding_noise.cu"
 #include "ops/fp8.cu"
-#include "ops/fp8_rows.cu"
 #include "ops/gated_norm.cu"
 #include "ops/nf4.cu"
 #include "ops/packed_adapters.cu"
@@ -58,8 +57,8 @@ inline void add_to(trainer::emulated::Gpu& gpu, const std::string& definitions) 
   gpu.add("embedding_noise.cu", definitions, "noise", Callable<noise>::call);
   gpu.add("attention_heads.cu", definitions, "move_heads", Callable<move_heads>::call);
   gpu.add("fp8.cu", definitions, "widen_fp8", Callable<widen_fp8>::call);
-  gpu.add("fp8_rows.cu", definitions, "quantise_fp8_rows", Callable<quantise_fp8_rows>::call);
-  gpu.add("fp8_rows.cu", definitions, "transpose_codes", Callable<transpose_codes>::call);
+  gpu.add("fp8.cu", definitions, "quantise_fp8_rows", Callable<quantise_fp8_rows>::call);
+  gpu.add("fp8.cu", definitions, "transpose_codes", Callable<transpose_codes>::call);
   gpu.add("nf4.cu", definitions, "dequantise", Callable<dequantise>::call);
   gpu.add("attention_weights.cu", definitions, "add_by_bucket", Callable<add_by_bucket>::call);
   gpu.add("attention_weights.cu", definitions, "weights_forward", Callable<weights_forward>::call);

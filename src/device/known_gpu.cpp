@@ -1,8 +1,16 @@
-#include "device/gpu_speed.h"
+#include "device/known_gpu.h"
 
 #include <algorithm>
 
 namespace trainer {
+
+const CudaDevice* known_gpu(c10::Device gpu) {
+  const auto& gpus = cuda_driver().devices;
+  const auto index = static_cast<size_t>(std::max<int>(gpu.index(), 0));
+  return index < gpus.size() ? &gpus[index] : nullptr;
+}
+
+bool has_fp8_units(const CudaDevice& gpu) { return 10 * gpu.major + gpu.minor >= 89; }
 
 int64_t products_per_clock(const CudaDevice& gpu) {
   const int capability = 10 * gpu.major + gpu.minor;
@@ -14,12 +22,6 @@ int64_t products_per_clock(const CudaDevice& gpu) {
                                  : capability >= 70  ? 512
                                                      : 0;
   return of_a_processor * gpu.processors;
-}
-
-int64_t products_per_clock(c10::Device device) {
-  const auto& gpus = cuda_driver().devices;
-  const auto index = static_cast<size_t>(std::max<int>(device.index(), 0));
-  return index < gpus.size() ? products_per_clock(gpus[index]) : 0;
 }
 
 }  // namespace trainer

@@ -1,4 +1,4 @@
-#include "device/gpu_speed.h"
+#include "device/known_gpu.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@ namespace {
 
 // Products in bf16 (fp16 on Turing) with sums in fp32, without sparsity, as the vendor's data sheets have
 // them.
-TEST(GpuSpeed, IsThatOfDataSheets) {
+TEST(KnownGpu, MultipliesAsFastAsDataSheetsSay) {
   struct Card {
     const char* name;
     int major, minor, processors;
@@ -26,10 +26,18 @@ TEST(GpuSpeed, IsThatOfDataSheets) {
   }
 }
 
-TEST(GpuSpeed, IsNotKnownWithoutAGpu) {
-  EXPECT_EQ(products_per_clock(CudaDevice{}), 0);
-  EXPECT_EQ(products_per_clock(c10::Device(c10::kCUDA, 99)), 0);
+TEST(KnownGpu, HasUnitsForFp8FromAdaOn) {
+  const auto has = [](int major, int minor) {
+    CudaDevice gpu;
+    gpu.major = major;
+    gpu.minor = minor;
+    return has_fp8_units(gpu);
+  };
+  EXPECT_FALSE(has(7, 5) || has(8, 0) || has(8, 6));
+  EXPECT_TRUE(has(8, 9) && has(9, 0) && has(10, 0) && has(12, 0));
 }
+
+TEST(KnownGpu, IsNoneThatIsNotHere) { EXPECT_EQ(known_gpu(c10::Device(c10::kCUDA, 99)), nullptr); }
 
 }  // namespace
 }  // namespace trainer
